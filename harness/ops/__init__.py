@@ -1,0 +1,25 @@
+"""Maths and modules that two variants share; a variant imports this room and `spec`, nothing else."""
+
+from harness.ops.fused import flash_attn, flash_attn_probe, sdpa, xformers, xformers_probe
+from harness.ops.masks import at_least_float32, repeat_heads, scores, softmax_weights, visible, visible_count
+from harness.ops.positions import alibi_slopes, distance_bias, rotate
+from harness.ops.projected import KeyValueCache, ScoreLayer
+
+__all__ = [
+    "KeyValueCache",
+    "ScoreLayer",
+    "alibi_slopes",
+    "at_least_float32",
+    "distance_bias",
+    "flash_attn",
+    "flash_attn_probe",
+    "repeat_heads",
+    "rotate",
+    "scores",
+    "sdpa",
+    "softmax_weights",
+    "visible",
+    "visible_count",
+    "xformers",
+    "xformers_probe",
+]

@@ -1,0 +1,1 @@
+"""One token mixer a file; each exports SPEC."""
