@@ -1,0 +1,8 @@
+"""One training loop for every mixer; it takes callbacks and knows neither tables nor tuning."""
+
+from harness.train.build import build_model
+from harness.train.checkpoint import load_weights, save_weights
+from harness.train.evaluate import Score, evaluate
+from harness.train.loop import Moment, Outcome, train
+
+__all__ = ["Moment", "Outcome", "Score", "build_model", "evaluate", "load_weights", "save_weights", "train"]
