@@ -151,8 +151,13 @@ class RunConfig:
     def to_dict(self) -> dict[str, Any]:
         """The run as plain JSON types."""
         sections = {name: resolved(getattr(self, name)) for name in SECTIONS}
-        return {"variant": self.variant, "mixer": dict(self.mixer), **sections,
-                "fingerprint": self.fingerprint, "file_hash": self.file_hash}
+        return {
+            "variant": self.variant,
+            "mixer": dict(self.mixer),
+            **sections,
+            "fingerprint": self.fingerprint,
+            "file_hash": self.file_hash,
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunConfig:
@@ -167,9 +172,16 @@ class RunConfig:
                 raise unknown("part of a run", name, names)
         if not isinstance(values.get("variant"), str):
             raise UsageError("a run needs the name of its variant")
-        sections = {name: restore(section, values.get(name, {}), where=name) for name, section in SECTIONS.items()}
-        return cls(variant=values["variant"], mixer=dict(values.get("mixer", {})), **sections,
-                   fingerprint=values.get("fingerprint", ""), file_hash=values.get("file_hash"))
+        sections: dict[str, Any] = {
+            name: restore(section, values.get(name, {}), where=name) for name, section in SECTIONS.items()
+        }
+        return cls(
+            variant=values["variant"],
+            mixer=dict(values.get("mixer", {})),
+            **sections,
+            fingerprint=values.get("fingerprint", ""),
+            file_hash=values.get("file_hash"),
+        )
 
 
 def canonical(value: Any) -> str:

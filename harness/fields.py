@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import types
 import typing
@@ -29,8 +28,7 @@ class Setting:
     role: Role
 
 
-@functools.cache
-def settings(config: type) -> dict[str, Setting]:
+def settings(config: Any) -> dict[str, Setting]:
     """The settings of a config dataclass, in the order of its file.
 
     Raises:
@@ -43,8 +41,9 @@ def settings(config: type) -> dict[str, Setting]:
     for field in dataclasses.fields(config):
         if field.default is dataclasses.MISSING:
             raise UsageError(f"{config.__qualname__}.{field.name} needs a default")
-        found[field.name] = Setting(field.name, _members(config, field.name, hints[field.name]),
-                                    field.default, role_of(field))
+        found[field.name] = Setting(
+            field.name, _members(config, field.name, hints[field.name]), field.default, role_of(field)
+        )
     return found
 
 
@@ -85,8 +84,9 @@ def restore(config: type[Config], values: Mapping[str, Any], *, where: str) -> C
     Raises:
         UsageError: as `build`.
     """
-    absent = {name: setting.role.absent for name, setting in settings(config).items()
-              if setting.role.absent is not NEVER}
+    absent = {
+        name: setting.role.absent for name, setting in settings(config).items() if setting.role.absent is not NEVER
+    }
     return build(config, {**absent, **values}, where=where)
 
 
@@ -168,5 +168,8 @@ def resolved(config: Any) -> dict[str, Any]:
 def identity(config: Any) -> dict[str, Any]:
     """The fields that identify a run: all of them, less those that stand at the value of their absence."""
     known = settings(type(config))
-    return {name: value for name, value in resolved(config).items()
-            if known[name].role.absent is NEVER or value != known[name].role.absent}
+    return {
+        name: value
+        for name, value in resolved(config).items()
+        if known[name].role.absent is NEVER or value != known[name].role.absent
+    }

@@ -35,7 +35,7 @@ class SwiGLU(nn.Module):
 class Block(nn.Module):
     """x + mixer(norm(x)), then x + mlp(norm(x))."""
 
-    def __init__(self, config: ModelConfig, mixer: nn.Module) -> None:
+    def __init__(self, config: ModelConfig, mixer: Any) -> None:
         super().__init__()
         self.mixer_norm = nn.RMSNorm(config.model_dim, eps=1e-6)
         self.mixer = mixer
@@ -53,7 +53,14 @@ class Block(nn.Module):
             got = f"{list(mixed.shape)}" if isinstance(mixed, Tensor) else type(mixed).__name__
             raise ValueError(f"the mixer returned {got} for an input of {list(x.shape)}; it must return the same shape")
         x = x + mixed
-        return x + self.mlp(self.mlp_norm(x))
+        y: Tensor = x + self.mlp(self.mlp_norm(x))
+        return y
+
+    def step(self, x: Tensor, state: Any, shared: dict[str, Any]) -> tuple[Tensor, Any]:
+        """One token, [B, 1, M], and the mixer's state before and after it."""
+        mixed, state = self.mixer.step(self.mixer_norm(x), state, shared)
+        x = x + mixed
+        return x + self.mlp(self.mlp_norm(x)), state
 
 
 class Decoder(nn.Module):
@@ -69,11 +76,12 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, *, vocab_size: int, length: int, mixer: MixerFactory) -> None:
         super().__init__()
         self.config = config
-        self.dims = Dims(model_dim=config.model_dim, num_heads=config.num_heads,
-                         num_layers=config.num_layers, length=length)
+        self.dims = Dims(
+            model_dim=config.model_dim, num_heads=config.num_heads, num_layers=config.num_layers, length=length
+        )
         self.embedding = nn.Embedding(vocab_size, config.model_dim)
         self.positions = nn.Embedding(length, config.model_dim) if config.positions == "learned" else None
-        self.layers = nn.ModuleList(Block(config, mixer(self.dims, index)) for index in range(config.num_layers))
+        self.layers: Any = nn.ModuleList(Block(config, mixer(self.dims, index)) for index in range(config.num_layers))
         self.norm = nn.RMSNorm(config.model_dim, eps=1e-6)
         self.unembedding = nn.Linear(config.model_dim, vocab_size, bias=False)
         if config.tie_embeddings:
@@ -110,10 +118,8 @@ class Decoder(nn.Module):
         shared: dict[str, Any] = {}
         new: list[Any] = []
         for layer, state in zip(self.layers, states or [None] * len(self.layers), strict=True):
-            mixed, state = layer.mixer.step(layer.mixer_norm(x), state, shared)
-            x = x + mixed
-            x = x + layer.mlp(layer.mlp_norm(x))
-            new.append(state)
+            x, after = layer.step(x, state, shared)
+            new.append(after)
         return self.unembedding(self.norm(x)), new
 
 
@@ -174,8 +180,11 @@ def _normal(weight: Tensor, name: str, seed: int, std: float, drawn: set[str]) -
 
 
 def _reset(module: Any, name: str, seed: int, drawn: set[str]) -> None:
-    kept = {inner: parameter.clone() for inner, parameter in module.named_parameters(recurse=False)
-            if f"{name}.{inner}" in drawn}
+    kept = {
+        inner: parameter.clone()
+        for inner, parameter in module.named_parameters(recurse=False)
+        if f"{name}.{inner}" in drawn
+    }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(keyed_seed("module", seed, name))
         module.reset_parameters()

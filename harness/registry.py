@@ -137,9 +137,14 @@ def _line(error: BaseException, path: Path) -> str:
 def _neighbours(folder: Path) -> dict[str, Path]:
     loaded = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
     files = {name: Path(file) for name, file in loaded.items() if file and not name.startswith("_variant_")}
-    return {name: file for name, file in files.items() if file.is_relative_to(folder)
-            and not name.startswith(("harness", "variants", "ablations")) and name != "__main__"
-            and "site-packages" not in file.parts}
+    return {
+        name: file
+        for name, file in files.items()
+        if file.is_relative_to(folder)
+        and not name.startswith(("harness", "variants", "ablations"))
+        and name != "__main__"
+        and "site-packages" not in file.parts
+    }
 
 
 def _forget_strangers(folder: Path) -> None:
@@ -147,9 +152,14 @@ def _forget_strangers(folder: Path) -> None:
     for file in folder.glob("*.py"):
         module = sys.modules.get(file.stem)
         origin = getattr(module, "__file__", None)
-        if origin and Path(origin).resolve() != file and any(
-            Path(origin).parent == Path(path).parent for name, m in sys.modules.items()
-            if name.startswith("_variant_") and (path := getattr(m, "__file__", None))
+        if (
+            origin
+            and Path(origin).resolve() != file
+            and any(
+                Path(origin).parent == Path(path).parent
+                for name, m in sys.modules.items()
+                if name.startswith("_variant_") and (path := getattr(m, "__file__", None))
+            )
         ):
             del sys.modules[file.stem]
 
@@ -213,7 +223,13 @@ def backends_here(spec: MixerSpec, device: str) -> list[tuple[Backend, str | Non
     """Each backend with the reason why it cannot run on this device kind, None where it can."""
     dtypes = ("float32", "bfloat16")
     return [
-        (backend, min((backend.refuses(device, dtype) for dtype in dtypes if dtype in backend.dtypes),
-                      key=lambda reason: reason is not None, default="takes no dtype"))
+        (
+            backend,
+            min(
+                (backend.refuses(device, dtype) for dtype in dtypes if dtype in backend.dtypes),
+                key=lambda reason: reason is not None,
+                default="takes no dtype",
+            ),
+        )
         for backend in spec.backends
     ]

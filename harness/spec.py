@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+
 class _Never:
     """The absence of a field that has always been there: no value equals it."""
 

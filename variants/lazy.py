@@ -115,8 +115,16 @@ def elastic(weights: Tensor, tau: Tensor, seen: Tensor, *, divide_by_n: bool, re
     return kept / total.masked_fill(total == 0, 1.0)
 
 
-def _sdpa(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None = None, tau: Tensor | None = None,
-          divide_by_n: bool = True, renormalise: bool = False) -> Tensor:
+def _sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    bias: Tensor | None = None,
+    tau: Tensor | None = None,
+    divide_by_n: bool = True,
+    renormalise: bool = False,
+) -> Tensor:
     if tau is not None:
         raise NotImplementedError("torch's fused attention has no threshold after the softmax")
     return ops.sdpa(q, k, v, bias=bias)
@@ -150,7 +158,12 @@ class Layer(ops.ScoreLayer):
     def arguments(self, keys: int) -> dict[str, Any]:
         """The table, the threshold and what is done with it."""
         config = self.config
-        return {"bias": self.bias, "tau": self.tau, "divide_by_n": config.divide_by_n, "renormalise": config.renormalise}
+        return {
+            "bias": self.bias,
+            "tau": self.tau,
+            "divide_by_n": config.divide_by_n,
+            "renormalise": config.renormalise,
+        }
 
     def finish(self, out: Tensor, v: Tensor) -> Tensor:
         """RMS norm of each head's output, where it is asked for."""

@@ -40,10 +40,10 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None = None, window:
 def _kernel(package: str) -> Any:
     # Imported here and nowhere else: a broken package greys out its own backend only.
     if package == "flash_attn":
-        from flash_attn import flash_attn_func  # type: ignore[import-not-found]
+        from flash_attn import flash_attn_func
 
         return flash_attn_func
-    import xformers.ops  # type: ignore[import-not-found]
+    import xformers.ops
 
     return xformers.ops
 
@@ -53,7 +53,8 @@ def flash_attn(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None = None, w
     if bias is not None:
         raise NotImplementedError("flash_attn takes no table over distance")
     side = (-1, -1) if window is None else (window - 1, 0)
-    return _kernel("flash_attn")(q, k, v, causal=True, window_size=side)
+    out: Tensor = _kernel("flash_attn")(q, k, v, causal=True, window_size=side)
+    return out
 
 
 def xformers(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None = None, window: int | None = None) -> Tensor:
@@ -63,7 +64,8 @@ def xformers(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None = None, win
     ops = _kernel("xformers")
     k, v = repeat_heads(k, q.shape[2]), repeat_heads(v, q.shape[2])
     mask = ops.fmha.attn_bias.LowerTriangularFromBottomRightMask()
-    return ops.memory_efficient_attention(q, k, v, attn_bias=mask)
+    out: Tensor = ops.memory_efficient_attention(q, k, v, attn_bias=mask)
+    return out
 
 
 @functools.cache

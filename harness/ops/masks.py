@@ -57,7 +57,8 @@ def scores(q: Tensor, k: Tensor) -> Tensor:
         [B, H, T, S].
     """
     q, k = at_least_float32(q), at_least_float32(repeat_heads(k, q.shape[2]))
-    return torch.einsum("bthd,bshd->bhts", q, k) * q.shape[-1] ** -0.5
+    product: Tensor = torch.einsum("bthd,bshd->bhts", q, k)
+    return product * float(q.shape[-1] ** -0.5)
 
 
 def softmax_weights(scores: Tensor, seen: Tensor) -> Tensor:

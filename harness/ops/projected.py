@@ -48,8 +48,9 @@ class ScoreLayer(nn.Module):
         if dims.num_heads % kv_heads:
             raise ValueError(f"kv_heads={kv_heads} does not divide num_heads={dims.num_heads}")
         if rope and dims.head_dim % 2:
-            raise ValueError(f"head_dim={dims.head_dim} is odd: rotary positions turn pairs; "
-                             "change model_dim or num_heads")
+            raise ValueError(
+                f"head_dim={dims.head_dim} is odd: rotary positions turn pairs; change model_dim or num_heads"
+            )
         self.dims, self.config, self.core, self.rope = dims, config, core, rope
         self.window: int | None = getattr(config, "window", None)
         self.rope_base: float = getattr(config, "rope_base", 10_000.0)

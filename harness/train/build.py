@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +27,7 @@ def build_model(run: RunConfig, *, vocab_size: int) -> Decoder:
         ValueError: the layer refuses these dimensions.
     """
     spec = find(run.variant).spec
-    config = restore(spec.Config, run.mixer, where=spec.name)
+    config: Any = restore(spec.Config, run.mixer, where=spec.name)
     core = core_of(spec, run.train.backend)
 
     def mixer(dims: Dims, index: int) -> nn.Module:
@@ -47,7 +48,8 @@ def optimiser(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
         for name, module in model.named_modules()
         for inner in getattr(module, "undecayed", ())
     }
-    decayed, free = [], []
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (decayed if parameter.ndim >= 2 and name not in spared else free).append(parameter)
     groups = [

@@ -52,7 +52,9 @@ def token_losses(model: nn.Module, data: Evaluation, *, device: str, dtype: str)
         targets = torch.from_numpy(data.targets[start : start + ROWS]).to(device)
         with precision(device, dtype):
             logits = model(inputs)
-        losses = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none")
+        losses = F.cross_entropy(
+            logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="none"
+        )
         rows.append(losses.view(targets.shape).double().cpu().numpy())
     model.train(training)
     return np.concatenate(rows)

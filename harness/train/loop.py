@@ -186,19 +186,25 @@ class _Loop:
             with precision(config.device, config.dtype):
                 logits = self.forward(inputs[part])
             # Sums over one count make the micro-batches add up to the mean of the whole batch.
-            loss = F.cross_entropy(logits.float().flatten(0, 1), targets[part].flatten(), ignore_index=IGNORED,
-                                   reduction="sum") / scored
+            loss = (
+                F.cross_entropy(
+                    logits.float().flatten(0, 1), targets[part].flatten(), ignore_index=IGNORED, reduction="sum"
+                )
+                / scored
+            )
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         return total
 
     def _mark(self) -> None:
         score = evaluate(self.model, self.selection, device=self.run.train.device, dtype=self.run.train.dtype)
-        self.curve.append({
-            "step": self.step,
-            "train_loss_nats": sum(self.recent) / len(self.recent),
-            "selection_loss_nats": score.nats,
-        })
+        self.curve.append(
+            {
+                "step": self.step,
+                "train_loss_nats": sum(self.recent) / len(self.recent),
+                "selection_loss_nats": score.nats,
+            }
+        )
         self.recent = []
 
     @torch.no_grad()
@@ -206,8 +212,11 @@ class _Loop:
         """The step, and the first module whose output or gradient is not finite."""
         step = f"step {self.step + 1}"
         if math.isfinite(loss):
-            names = (name for name, parameter in self.model.named_parameters()
-                     if parameter.grad is not None and not parameter.grad.isfinite().all())
+            names = (
+                name
+                for name, parameter in self.model.named_parameters()
+                if parameter.grad is not None and not parameter.grad.isfinite().all()
+            )
             return f"the gradient is not finite at {step}, first in {next(names, 'none alone, but their norm')}"
         first: list[str] = []
 
@@ -215,6 +224,7 @@ class _Loop:
             def hook(module: nn.Module, args: Any, output: Any) -> None:
                 if isinstance(output, Tensor) and not output.isfinite().all():
                     first.append(name)
+
             return hook
 
         hooks = [module.register_forward_hook(watch(name)) for name, module in self.model.named_modules() if name]
