@@ -1,0 +1,74 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from harness.errors import RecordError
+
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` when the block ends, and leaves no trace when it fails.
+
+    A reader sees the old content or the new, never a part: the content goes to a hidden file of the same folder,
+    onto the disk, and only then under its name. What a killed writer leaves behind is such a hidden file, which
+    no reader looks at.
+
+    Args:
+        path: where the content is to stand; its folder is made where it is missing.
+
+    Raises:
+        RecordError: the disk is full, the folder read-only, …; names the file and the reason.
+    """
+    hidden = path.parent / f".{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(hidden, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(hidden, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            hidden.unlink()
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
+        raise
+    _sync_folder(path)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all.
+
+    Raises:
+        RecordError: as `whole`.
+    """
+    with whole(path) as file:
+        file.write(content)
+
+
+def cannot_write(path: Path, error: OSError) -> RecordError:
+    """The error for a file that could not be written, with the system's reason."""
+    return RecordError(f"{path} was not written: {error.strerror or error}")
+
+
+def _sync_folder(path: Path) -> None:
+    # The new name is on the disk only once its folder is.
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise RecordError(f"{path} may be lost at a power cut: {error.strerror or error}") from error
