@@ -34,8 +34,8 @@ def settings(config: Any) -> dict[str, Setting]:
     Raises:
         UsageError: it is no dataclass, or a field has no default or a type that text cannot give.
     """
-    if not dataclasses.is_dataclass(config):
-        raise UsageError(f"{config.__qualname__} must be a dataclass (frozen, keyword only)")
+    if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+        raise UsageError(f"{config} must be a dataclass (frozen, keyword only)")
     hints = typing.get_type_hints(config)
     found = {}
     for field in dataclasses.fields(config):

@@ -140,9 +140,9 @@ def initialise(model: nn.Module, *, seed: int, std: float | None) -> None:
     """Give each parameter its start from a generator keyed by (seed, name), never by the order of drawing.
 
     Matrices of `nn.Linear` get N(0, std²), std = 1 / sqrt(inputs) unless given, and 0 for their bias; embeddings get
-    the std of a matrix of the model's width. A module with `draw(name, parameter, generator)` chooses for all parameters
-    below it, None leaving one to this rule; any other module is reset by its own `reset_parameters` under a keyed
-    stream; a parameter without either keeps what its constructor gave it.
+    the std of a matrix of the model's width. A module with `draw(name, parameter, generator)` chooses for all
+    parameters below it, None leaving one to this rule; any other module is reset by its own `reset_parameters`
+    under a keyed stream; a parameter without either keeps what its constructor gave it.
 
     Args:
         model: the module whose parameters are set in place.

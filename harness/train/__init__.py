@@ -3,6 +3,16 @@
 from harness.train.build import build_model
 from harness.train.checkpoint import load_weights, save_weights
 from harness.train.evaluate import Score, evaluate
-from harness.train.loop import Moment, Outcome, train
+from harness.train.loop import Moment, Outcome, step_function, train
 
-__all__ = ["Moment", "Outcome", "Score", "build_model", "evaluate", "load_weights", "save_weights", "train"]
+__all__ = [
+    "Moment",
+    "Outcome",
+    "Score",
+    "build_model",
+    "evaluate",
+    "load_weights",
+    "save_weights",
+    "step_function",
+    "train",
+]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import io
 import random
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors import torch as safetensors
 from torch import nn
 
-from harness.errors import RecordError, UsageError
+from harness.errors import UsageError
+from harness.records import write_whole
 
 
 def save(path: Path, *, key: str, model: nn.Module, optimiser: torch.optim.Optimizer, progress: dict[str, Any]) -> None:
@@ -37,7 +38,9 @@ def save(path: Path, *, key: str, model: nn.Module, optimiser: torch.optim.Optim
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
-    _replace(path, lambda temporary: torch.save(state, temporary))
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_whole(path, content.getvalue())
 
 
 def load(path: Path, *, key: str, model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Any] | None:
@@ -74,7 +77,7 @@ def save_weights(path: Path, model: nn.Module) -> None:
     Raises:
         RecordError: they cannot be written.
     """
-    _replace(path, lambda temporary: save_model(model, str(temporary)))
+    write_whole(path, safetensors.save(_tensors(model)))
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
@@ -84,20 +87,17 @@ def load_weights(path: Path, model: nn.Module) -> None:
         UsageError: there are none, or they are another model's.
     """
     try:
-        load_model(model, str(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
+        stored = safetensors.load_file(path)
+        own = _tensors(model)
+        if stored.keys() != own.keys():
+            raise ValueError(f"they hold {', '.join(sorted(stored.keys() ^ own.keys())[:3])} otherwise than the model")
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(stored[name])
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UsageError(f"no usable weights at {path}: {str(error).splitlines()[0]}") from error
 
 
-def _replace(path: Path, write: Any) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(temporary)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    # torch reports a full disk as RuntimeError, safetensors as its own error.
-    except (OSError, RuntimeError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
-        raise RecordError(f"cannot write {path}: {str(error).splitlines()[0]}") from error
+def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    # Named parameters come once each, so that tied matrices are stored once.
+    return {name: tensor.detach() for name, tensor in [*model.named_parameters(), *model.named_buffers()]}

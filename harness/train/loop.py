@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,19 @@ def train(
         outcome.status, outcome.error = failure.status, failure.reason
     outcome.curve, outcome.seconds = state.curve, before + time.monotonic() - started
     return outcome
+
+
+def step_function(run: RunConfig, source: Source) -> Callable[[], float]:
+    """A function that does one training step of a run and nothing else, for whoever times it.
+
+    Returns:
+        The function; it gives the training loss in nats per token.
+    """
+    torch.set_num_threads(run.train.threads)
+    # One point at a step that is never reached: no evaluation falls into a step.
+    endless = replace(run, train=replace(run.train, steps=1_000_000), data=replace(run.data, curve_points=1))
+    model = build_model(endless, vocab_size=source.vocab_size)
+    return _Loop(endless, source, model, optimiser(model, endless.train)).advance
 
 
 def _report(run: RunConfig, source: Source, model: nn.Module, outcome: Outcome) -> None:

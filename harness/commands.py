@@ -1,0 +1,172 @@
+"""What each verb of the command line does, short of printing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from harness import arms, environment, registry, report
+from harness.data import references
+from harness.errors import unknown
+from harness.execute import Event, Options, execute, needed, time_arms
+from harness.experiment import Plan, Request, plan
+from harness.fields import settings
+from harness.records import ExperimentFile, ReferenceRecord, ReferenceRow, Store
+
+
+class Interrupted(Exception):
+    """Ctrl-C during an experiment; what was finished is recorded.
+
+    Args:
+        result: the table so far.
+    """
+
+    def __init__(self, result: report.Result) -> None:
+        super().__init__("interrupted")
+        self.result = result
+
+
+def default_arms() -> list[str]:
+    """The arms of `compare` without names: every shipped variant and alias, softmax and its aliases first."""
+    found = registry.shipped()
+    ordered = sorted(found.values(), key=lambda variant: (variant.key != "softmax", variant.key))
+    return [name for variant in ordered for name in (variant.key, *variant.spec.aliases)]
+
+
+def ablation(name: str) -> tuple[Sequence[str], dict[str, Any]]:
+    """Arms of an ablation, and what its declaration adds to a request.
+
+    Args:
+        name: a declared experiment, or a variant (a path too) whose switches are turned off.
+
+    Raises:
+        UsageError: neither.
+    """
+    declared = registry.experiments()
+    if name in declared:
+        found = declared[name]
+        words = {"question": found.question, "expectation": found.expectation, "metric": found.metric}
+        return found.arms, {**words, "settings": found.settings}
+    if not name.endswith(".py") and name not in registry.shipped():
+        raise unknown("experiment or variant", name, [*declared, *registry.shipped()])
+    return arms.switch_arms(name), {"question": f"What does each part of {name} contribute?"}
+
+
+def prepare(request: Request) -> Plan:
+    """The plan of a request on this machine.
+
+    Raises:
+        UsageError: anything in it cannot be done.
+    """
+    return plan(request, cuda=torch.cuda.is_available())
+
+
+def run(planned: Plan, store: Store, options: Options, notify: Callable[[Event], None]) -> report.Result:
+    """Train what is missing, time the arms, score the trivial rows, write the tables.
+
+    Args:
+        planned: the experiment.
+        store: results folder.
+        options: how it is run.
+        notify: told of each step.
+
+    Returns:
+        The table.
+
+    Raises:
+        UsageError: the results folder cannot be written; said before the first step.
+        RecordError: the disk failed on the way.
+        Interrupted: Ctrl-C.
+    """
+    store.check_writable()
+    index = planned.file()
+    store.write_experiment(index)
+    try:
+        execute(planned, store, options, notify)
+        index = planned.file(timing=time_arms(planned, store))
+        store.write_experiment(index)
+        _score_references(planned, store)
+    except KeyboardInterrupt:
+        raise Interrupted(report.result(index, store)) from None
+    result = report.result(index, store)
+    report.write_tables(result, store)
+    return result
+
+
+def _score_references(planned: Plan, store: Store) -> None:
+    data = planned.arms[0].runs[0].data
+    where = {"fingerprint": planned.source.fingerprint, "length": data.length, "tokens": data.report_tokens}
+    if store.reference(**where) is None:
+        rows = references(planned.source, length=data.length, tokens=data.report_tokens)
+        found = [
+            ReferenceRow(name=row.name, nats_per_token=row.nats_per_token, bits_per_byte=row.bits_per_byte)
+            for row in rows
+        ]
+        store.write_reference(ReferenceRecord(**where, rows=found))
+
+
+def find_experiment(store: Store, name: str) -> ExperimentFile:
+    """The experiment of a name, or of a name with its key; of several with one name the newest.
+
+    Raises:
+        UsageError: there is none.
+    """
+    every = store.all_experiments()
+    found = [file for file in every if name in (file.name, file.stem)]
+    if not found:
+        raise unknown("recorded experiment", name, [file.stem for file in every] or ["none yet"])
+    return found[-1]
+
+
+def listing() -> dict[str, Any]:
+    """Every variant with its switches, knobs and backends here, and every declared experiment."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return {
+        "variants": [_described(variant, device) for variant in registry.shipped().values()],
+        "experiments": [
+            {"name": name, "question": declared.question} for name, declared in registry.experiments().items()
+        ],
+    }
+
+
+def _described(variant: registry.Variant, device: str) -> dict[str, Any]:
+    known = settings(variant.spec.Config).items()
+    backends = registry.backends_here(variant.spec, device)
+    return {
+        "name": variant.spec.name,
+        "source": variant.spec.source,
+        "switches": [
+            {"name": name, "default": s.default, "removes": s.role.removes, "equals": s.role.equals}
+            for name, s in known
+            if s.role.kind == "switch"
+        ],
+        "knobs": [{"name": name, "default": s.default} for name, s in known if s.role.kind == "knob"],
+        "choices": [
+            {"name": name, "default": s.default, "options": list(s.role.options)}
+            for name, s in known
+            if s.role.kind == "choice"
+        ],
+        "backends": [
+            {"name": backend.name, "available": reason is None, "reason": reason} for backend, reason in backends
+        ],
+        "aliases": sorted(variant.spec.aliases),
+    }
+
+
+def doctor() -> dict[str, Any]:
+    """This machine, and each optional backend with the reason why it cannot run here."""
+    backends = [
+        {"variant": found["name"], **backend} for found in listing()["variants"] for backend in found["backends"]
+    ]
+    return {"environment": environment.describe(), **environment.commit(), "backends": backends}
+
+
+def dry_run(planned: Plan, store: Store, options: Options) -> dict[str, Any]:
+    """What `run` would train: each run with its arm, seed and id, and whether it is recorded already."""
+    runs = [
+        {"arm": label, "seed": run.train.seed, "id": run.id, "recorded": not needed(store, run, fresh=options.fresh)}
+        for label, run in planned.runs()
+    ]
+    return {"experiment": f"{planned.name}-{planned.key}", "corpus": planned.source.description, "runs": runs}

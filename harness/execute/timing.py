@@ -1,0 +1,137 @@
+"""Step time and peak memory of a set of arms: interleaved, warmed up, in a process of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness import environment
+from harness.config import RunConfig
+from harness.data import Source
+from harness.experiment import Plan
+from harness.records import Store, TimingRecord
+from harness.train import step_function
+
+WARM_UP = 2
+ROUNDS = 9
+
+
+def time_arms(plan: Plan, store: Store) -> str:
+    """Measure the arms of a plan together, unless this machine has done so before.
+
+    Returns:
+        The key of the timing record.
+
+    Raises:
+        RecordError: it cannot be written.
+    """
+    runs = {arm.timing_key: arm.runs[0] for arm in plan.arms}
+    codes = [environment.code_hash(run.variant) for run in runs.values()]
+    asked = "\0".join([environment.machine(), *sorted(runs), *sorted(codes)])
+    key = hashlib.sha256(asked.encode()).hexdigest()[:16]
+    if store.timing(key) is None:
+        started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
+        arms = _in_fresh_process(runs, plan.source)
+        store.write_timing(
+            TimingRecord(
+                key=key,
+                machine=environment.machine(),
+                environment=environment.describe(),
+                arms=arms,
+                started=started,
+                seconds=round(time.monotonic() - clock, 3),
+            )
+        )
+    return key
+
+
+def _in_fresh_process(runs: Mapping[str, RunConfig], source: Source) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_measure, args=(theirs, dict(runs), source))
+    process.start()
+    theirs.close()
+    try:
+        measured: dict[str, Any] = ours.recv()
+    except EOFError:
+        # The process died, as one without enough memory does: no arm has a timing then, and the table shows it.
+        measured = {}
+    finally:
+        process.join()
+    return measured
+
+
+def _measure(pipe: Connection, runs: Mapping[str, RunConfig], source: Source) -> None:
+    peaks = {key: _peak_memory(run, source) for key, run in runs.items()}
+    steps = {}
+    for key, run in runs.items():
+        # An arm that cannot train has no step time; its runs say why.
+        try:
+            steps[key] = step_function(run, source)
+            for _ in range(WARM_UP):
+                steps[key]()
+        except Exception:
+            steps.pop(key, None)
+    times: dict[str, list[float]] = {key: [] for key in steps}
+    for _ in range(ROUNDS):
+        for key, step in steps.items():
+            begin = time.perf_counter()
+            step()
+            _synchronise(runs[key])
+            times[key].append((time.perf_counter() - begin) * 1e3)
+    pipe.send({key: _summary(values, peaks[key]) for key, values in times.items()})
+
+
+def _summary(milliseconds: list[float], peak: int | None) -> dict[str, Any]:
+    low, middle, high = statistics.quantiles(milliseconds, n=4)
+    return {"step_ms": middle, "quartiles_ms": [low, high], "peak_memory_bytes": peak}
+
+
+def _synchronise(run: RunConfig) -> None:
+    if run.train.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _peak_memory(run: RunConfig, source: Source) -> int | None:
+    """Bytes that building the model and two steps add, in a forked child: freed memory of one arm serves no other."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, str(_peak_here(run, source)).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return int(text) if text.isdigit() else None
+
+
+def _peak_here(run: RunConfig, source: Source) -> int | None:
+    if run.train.device == "cuda":
+        step = step_function(run, source)
+        step(), step()
+        return int(torch.cuda.max_memory_allocated())
+    if not Path("/proc/self/clear_refs").exists():
+        return None
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    step = step_function(run, source)
+    step(), step()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))

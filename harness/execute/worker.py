@@ -1,0 +1,169 @@
+"""A worker process: takes runs one by one, trains them, writes their records."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness import environment
+from harness.config import RunConfig
+from harness.data import Source, load
+from harness.errors import RecordError, UsageError
+from harness.records import RunRecord, Store
+from harness.registry import find
+from harness.train import Moment, Outcome, save_weights, train
+
+SECONDS_BETWEEN_MESSAGES = 0.2
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker needs beside its runs.
+
+    Args:
+        root: the results folder.
+        corpus, tokenizer, cache: how the data is loaded.
+        keep_weights: write the final weights beside the record.
+        fresh: train again what is recorded but stale or failed.
+    """
+
+    root: Path
+    corpus: str
+    tokenizer: str
+    cache: Path | None
+    keep_weights: bool
+    fresh: bool
+
+
+def needed(store: Store, run: RunConfig, *, fresh: bool) -> bool:
+    """Whether a run has to be trained: it has no record, or its record is stale or failed and `fresh` asks."""
+    code = environment.code_hash(run.variant)
+    record = store.run(run.id, code)
+    if record is None:
+        return True
+    return fresh and (record.code_hash != code or record.status != "ok")
+
+
+def work(pipe: Connection, setup: Setup, parent: int) -> None:
+    """Serve runs from the pipe until it closes.
+
+    Messages out: `("step", step, steps, loss)`, `("done", status, error)`, `("busy",)` where another process trains
+    the run, `("unwritable", reason)`, `("unusable", reason)`.
+
+    Args:
+        pipe: runs come in as dicts of `RunConfig.to_dict`.
+        setup: data and results folder.
+        parent: process id; when it is gone, so is the worker.
+    """
+    # Ctrl-C reaches the whole group; the parent decides what happens to its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    store = Store(setup.root)
+    try:
+        source = load(setup.corpus, setup.tokenizer, cache=setup.cache)
+    except UsageError as error:
+        pipe.send(("unusable", str(error)))
+        return
+    while True:
+        try:
+            run = RunConfig.from_dict(pipe.recv())
+        except EOFError:
+            return
+        try:
+            pipe.send(_serve(run, store, source, setup, _Reporter(pipe, parent)))
+        except RecordError as error:
+            pipe.send(("unwritable", str(error)))
+
+
+class _Reporter:
+    """Tells the parent where a run stands, and ends the process when there is no parent left."""
+
+    def __init__(self, pipe: Connection, parent: int) -> None:
+        self.pipe, self.parent, self.last = pipe, parent, 0.0
+
+    def __call__(self, moment: Moment) -> None:
+        if os.getppid() != self.parent:
+            os._exit(1)
+        now = time.monotonic()
+        if now - self.last > SECONDS_BETWEEN_MESSAGES or moment.step == moment.steps:
+            self.last = now
+            self.pipe.send(("step", moment.step, moment.steps, moment.loss))
+
+
+def _serve(run: RunConfig, store: Store, source: Source, setup: Setup, reporter: _Reporter) -> tuple[Any, ...]:
+    if find(run.variant).file_hash != run.file_hash:
+        return ("unusable", f"{run.variant} changed while its runs were going on; start the command again")
+    claim = store.claim(run.id)
+    if claim is None:
+        return ("busy",)
+    with claim:
+        # Another process may have finished the run between the plan and the claim.
+        code = environment.code_hash(run.variant)
+        if not needed(store, run, fresh=setup.fresh):
+            record = store.run(run.id, code)
+            return ("done", record.status if record else "ok", record.error if record else None)
+        started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        clock = time.monotonic()
+        checkpoint = store.checkpoint_path(run.id)
+        outcome = _train(run, source, reporter, checkpoint, code)
+        if setup.keep_weights and outcome.status == "ok" and outcome.model is not None:
+            save_weights(store.weights_path(run.id), outcome.model)
+        seconds = outcome.seconds or time.monotonic() - clock
+        store.write_run(record_of(run, outcome, code=code, started=started, seconds=seconds))
+        checkpoint.unlink(missing_ok=True)
+    return ("done", outcome.status, outcome.error)
+
+
+def _train(run: RunConfig, source: Source, reporter: _Reporter, checkpoint: Path, code: str) -> Outcome:
+    try:
+        return train(run, source, callbacks=[reporter], checkpoint=checkpoint, code=code)
+    except RecordError:
+        raise
+    except torch.OutOfMemoryError as error:
+        return Outcome(status="out of memory", error=str(error).splitlines()[0])
+    except MemoryError as error:
+        return Outcome(status="out of memory", error=str(error) or "the machine's memory")
+    # A mixer may fail in any way it likes: that is a row of the table, and the other arms go on.
+    except Exception as error:
+        if isinstance(error, RuntimeError) and "allocate memory" in str(error):
+            return Outcome(status="out of memory", error=str(error).splitlines()[0])
+        return Outcome(status="crashed", error=_one_line(error))
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error).strip()
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    # The last frame outside of installed packages is where the mixer's author has to look.
+    for candidate in traceback.extract_tb(error.__traceback__):
+        if "site-packages" not in candidate.filename:
+            frame = candidate
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'} ({where})"
+
+
+def record_of(run: RunConfig, outcome: Outcome, *, code: str, started: str, seconds: float) -> RunRecord:
+    """The record of a run that has ended, well or not."""
+    status: Any = outcome.status
+    return RunRecord(
+        id=run.id,
+        status=status,
+        error=outcome.error,
+        config=run.to_dict(),
+        backend=run.train.backend,
+        parameters=outcome.parameters or None,
+        metrics=dict(outcome.metrics),
+        curve=list(outcome.curve),
+        environment=environment.describe(),
+        **environment.commit(),
+        code_hash=code,
+        started=started,
+        seconds=round(seconds, 3),
+    )
