@@ -1,0 +1,133 @@
+"""Claims about single passes of a layer: shape, repetition, the input, dtype and device, strides, parameters."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harness.contract.finding import AXES, LAYER, Absent, Broken, compare, described, strided
+from harness.contract.subject import Stack, Subject, told
+
+
+def shape(subject: Subject) -> str:
+    """[B, T, M] becomes [B, T, M], finite, at every length; at its initial values the gradients are finite too."""
+    for length in subject.lengths:
+        with torch.no_grad():
+            _finite(subject.run(subject.x(length)), f"at length {length} the output")
+    start = subject.build(noise=0.0)
+    x = subject.x(subject.longest).requires_grad_()
+    y = subject.run(x, layer=start)
+    _finite(y, "the output at the initial values")
+    for name, gradient in _gradients(y, x, start, subject.like(y, "g")).items():
+        if gradient is not None:
+            _finite(gradient, f"the gradient of {name} at the initial values")
+    return f"lengths {', '.join(map(str, subject.lengths))}"
+
+
+def _finite(y: Tensor, what: str) -> None:
+    if not bool(torch.isfinite(y).all()):
+        raise Broken(f"{what} has entries that are not finite")
+
+
+def _gradients(y: Tensor, x: Tensor, layer: Stack, g: Tensor) -> dict[str, Tensor | None]:
+    named = {"x": x, **{name.partition("layers.")[2]: p for name, p in layer.named_parameters() if p.requires_grad}}
+    if not y.requires_grad:
+        return dict.fromkeys(named)
+    return dict(zip(named, torch.autograd.grad(y, list(named.values()), g, allow_unused=True), strict=True))
+
+
+def deterministic(subject: Subject) -> str:
+    """The same input gives the same bits, forward and backward, also after a pass of another length."""
+    kept: dict[str, Tensor | None] = {}
+    for _ in range(2):
+        x = subject.x(subject.longest).requires_grad_()
+        y = subject.run(x)
+        found = {"the output": y, **{f"the gradient of {name}": value for name, value in
+                                     _gradients(y, x, subject.layer, subject.like(y, "g")).items()}}
+        for name, value in found.items():
+            before = kept.setdefault(name, value)
+            if value is not None and (before is None or not torch.equal(value, before)):
+                off = 0.0 if before is None else float((value - before).abs().max())
+                raise Broken(f"{name} changes by up to {off:.3g} from one call to the next, in eval mode")
+        with torch.no_grad():
+            subject.run(subject.x(7))
+    return ""
+
+
+def untouched(subject: Subject) -> str:
+    """The input tensor is as it was after the pass."""
+    x = subject.x(subject.longest)
+    given = x.clone()
+    with torch.no_grad(), subject.autocast():
+        subject.layer.layers[0](given, {})
+    if not torch.equal(given, x):
+        compare(given, x, share=0.0, axes=AXES[3], what="the input after the pass")
+    return ""
+
+
+def dtype(subject: Subject) -> str:
+    """float32 stays float32, bfloat16 autocast runs, and nothing is made on a device of the layer's own choice."""
+    x = subject.x(subject.longest)
+    with torch.no_grad():
+        y = subject.run(x)
+        if y.dtype != torch.float32 and not subject.narrow:
+            raise Broken(f"{y.dtype} came out for torch.float32".replace("torch.", ""))
+        try:
+            with subject.autocast(True):
+                y = subject.layer(x)
+        except Exception as error:
+            raise Broken(f"under bfloat16 autocast forward raises {told(error)}") from error
+    if y.dtype not in (torch.float32, torch.bfloat16):
+        raise Broken(f"{y.dtype} came out under bfloat16 autocast".replace("torch.", ""))
+    _finite(y, "the output under bfloat16 autocast")
+    return _elsewhere(subject)
+
+
+def _elsewhere(subject: Subject) -> str:
+    # Without a second device at hand torch's meta device, which computes shapes alone, shows tensors left on the CPU.
+    if subject.device != "cpu" or subject.narrow:
+        return ""
+    layer = subject.build(noise=0.0).to("meta")
+    try:
+        with torch.no_grad():
+            y = layer(subject.x(7).to("meta"))
+    except Exception as error:
+        if "device" in str(error) and "cpu" in str(error):
+            raise Broken(f"a tensor is made on the CPU for an input elsewhere: {told(error)}") from error
+        return f"device not tried: {told(error)}"
+    if y.device.type != "meta":
+        raise Broken(f"the output is on {y.device.type} for an input on another device")
+    return ""
+
+
+def strides(subject: Subject) -> str:
+    """An input and an output gradient that are not contiguous give what contiguous ones give."""
+    plain = subject.x(subject.longest)
+    g: Tensor | None = None
+    wanted: dict[str, Tensor | None] = {}
+    for layout in ("", "swapped", "gaps"):
+        x = (strided(plain, layout) if layout else plain).detach().requires_grad_()
+        y = subject.run(x)
+        g = subject.like(y, "g") if g is None else g
+        found = {"y": y.detach(), **_gradients(y, x, subject.layer, strided(g, layout) if layout else g)}
+        wanted = wanted or found
+        for name, want in wanted.items():
+            if want is not None:
+                what = "the output" if name == "y" else f"the gradient of {name}"
+                axes = AXES[3] if want.dim() == 3 else tuple("entry" for _ in range(want.dim()))
+                compare(found[name], want, share=subject.share(LAYER), axes=axes, what=f"{what} ({layout} memory)")
+    return ""
+
+
+def trained(subject: Subject) -> str:
+    """Every parameter gets a gradient that is not zero everywhere."""
+    x = subject.x(subject.longest).requires_grad_()
+    y = subject.run(x)
+    named = _gradients(y, x, subject.layer, subject.like(y, "g"))
+    if len(named) == 1:
+        raise Absent("the layer has no parameters")
+    for name, gradient in named.items():
+        if name != "x" and (gradient is None or not bool(gradient.any())):
+            parameter = dict(subject.layer.named_parameters())[f"layers.{name}"]
+            raise Broken(f"{name} {described(parameter)} never gets a gradient: it is not trained")
+    return ""
