@@ -26,8 +26,8 @@ def describe() -> dict[str, Any]:
 
     Returns:
         `python`, `torch`, `numpy` (versions; None where not installed), `platform` (system, architecture, C
-        library), `cpu` (its model), `cores` (usable by this process), `memory_bytes`, and `gpu` (names, or None
-        where the NVIDIA driver shows none).
+        library), `cpu` (its model), `cores` (usable by this process), `memory_bytes`, and `gpu` (names, or
+        None where the NVIDIA driver shows none).
     """
     return {
         "python": platform.python_version(),

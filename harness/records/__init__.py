@@ -15,7 +15,7 @@ from harness.records.kinds import (
     Status,
     TimingRecord,
 )
-from harness.records.schema import SCHEMA
+from harness.records.schema import SCHEMA, Record
 from harness.records.store import FOLDERS, Store
 from harness.records.whole import whole, write_whole
 
@@ -28,6 +28,7 @@ __all__ = [
     "Corpus",
     "ExperimentFile",
     "MeasurementRecord",
+    "Record",
     "ReferenceRecord",
     "ReferenceRow",
     "RunRecord",

@@ -1,4 +1,4 @@
-"""Records as JSON: each field checked on its way out and in; no bare NaN, nothing unknown, nothing missing."""
+"""Records as JSON: each field checked on its way out and in: no bare NaN, nothing unknown, none missing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import types
 import typing
 from dataclasses import dataclass
@@ -137,13 +138,19 @@ def _put(values: Any, pointer: str, number: float) -> None:
         if head or not names:
             raise KeyError(pointer)
         for name in names[:-1]:
-            place = place[int(name) if isinstance(place, list) else name]
-        last = int(names[-1]) if isinstance(place, list) else names[-1]
+            place = place[_index(name) if isinstance(place, list) else name]
+        last = _index(names[-1]) if isinstance(place, list) else names[-1]
         if place[last] is not None:
             raise KeyError(pointer)
         place[last] = number
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError) as error:
         raise ValueError(f"non_finite names {pointer!r}, where no null stands") from error
+
+
+def _index(name: str) -> int:
+    if not re.fullmatch(r"0|[1-9][0-9]{0,8}", name):
+        raise KeyError(name)
+    return int(name)
 
 
 @functools.cache

@@ -32,9 +32,9 @@ class Store:
     """The records under one folder. Any number of processes may read and write it at once.
 
     Records are never edited: a second one of the same name is a new file, `<name>-2.json`, and the newest
-    counts. Only an experiment's file, an index, is rewritten. A file that cannot be used is noted in `problems`
-    and passed over. Each `write_…` raises `RecordError`, naming file and reason, where it fails, and then leaves
-    nothing behind.
+    counts. Only an experiment's file, an index, is rewritten. A file that cannot be used is noted in
+    `problems` and passed over. Each `write_…` raises `RecordError`, naming file and reason, where it fails,
+    and then leaves no part of a file behind.
 
     Args:
         root: the folder; nothing is made before the first write.
@@ -85,6 +85,8 @@ class Store:
 
     def claim(self, id: str) -> Claim | None:
         """The right to train a run, until it is released or this process dies.
+
+        Look for the run's record once more when it is yours: its last holder may have written it meanwhile.
 
         Returns:
             The claim, to be used as a context; None where somebody else holds it.

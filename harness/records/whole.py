@@ -19,9 +19,9 @@ _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
 def whole(path: Path) -> Iterator[BinaryIO]:
     """A file to write that takes the place of `path` when the block ends, and leaves no trace when it fails.
 
-    A reader sees the old content or the new, never a part: the content goes to a hidden file of the same folder,
-    onto the disk, and only then under its name. What a killed writer leaves behind is such a hidden file, which
-    no reader looks at.
+    A reader sees the old content or the new, never a part: the content goes to a hidden file of the same
+    folder, onto the disk, and only then under its name. What a killed writer leaves behind is such a hidden
+    file, which no reader looks at.
 
     Args:
         path: where the content is to stand; its folder is made where it is missing.
