@@ -64,6 +64,8 @@ def commit() -> dict[str, Any]:
 def code_hash(variant: str) -> str:
     """Hash of the code that decides a number: when it changes, older rows of a table are stale.
 
+    What this process has asked for once stays as it was, as the code that it has imported does.
+
     Args:
         variant: name of a shipped variant, or path of a user's file.
 
@@ -73,18 +75,25 @@ def code_hash(variant: str) -> str:
     Raises:
         OSError: one of the files cannot be read.
     """
-    own = Path(variant) if variant.endswith(".py") else ROOT / "variants" / f"{variant}.py"
+    # A user's file is imported anew when it changes.
+    own = Path(variant).read_bytes() if variant.endswith(".py") else _once(ROOT / "variants" / f"{variant}.py")
     return _hash(ROOT / "harness", own)
 
 
-def _hash(harness: Path, own: Path) -> str:
+def _hash(harness: Path, own: bytes) -> str:
+    files = [file for name in DECIDES for file in _sources(harness / name)]
+    parts = [*((file.relative_to(harness).as_posix(), _once(file)) for file in files), ("variant", own)]
     digest = hashlib.sha256()
-    found = [file for name in DECIDES for file in _sources(harness / name)]
-    for name, file in [*((str(file.relative_to(harness)), file) for file in found), ("variant", own)]:
+    for name, content in parts:
         # A checkout may turn line ends into CRLF; the code is the same.
-        content = file.read_bytes().replace(b"\r\n", b"\n")
-        digest.update(f"{name.replace(os.sep, '/')}\0{len(content)}\0".encode() + content)
+        content = content.replace(b"\r\n", b"\n")
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
+
+
+@functools.cache
+def _once(file: Path) -> bytes:
+    return file.read_bytes()
 
 
 def _sources(path: Path) -> list[Path]:

@@ -25,7 +25,8 @@ def code(tmp_path: Path) -> Path:
 
 
 def hash_of(code: Path, variant: str = "softmax") -> str:
-    return environment._hash(code / "harness", code / "variants" / f"{variant}.py")
+    environment._once.cache_clear()
+    return environment._hash(code / "harness", (code / "variants" / f"{variant}.py").read_bytes())
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -173,9 +174,20 @@ def test_line_ends_of_a_checkout_do_not_change_the_hash(code: Path) -> None:
     assert hash_of(code) == before
 
 
+def test_the_hash_is_that_of_the_code_that_was_imported(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "ROOT", code)
+    environment._once.cache_clear()
+    before = environment.code_hash("softmax")
+    for changed in (code / "harness" / "model.py", code / "variants" / "softmax.py"):
+        changed.write_text("")
+    assert environment.code_hash("softmax") == before
+
+
 def test_a_users_file_counts_by_its_content(tmp_path: Path) -> None:
     hashes = []
     for name, content in (("a.py", "x"), ("b.py", "x"), ("c.py", "y")):
         (tmp_path / name).write_text(content)
         hashes.append(environment.code_hash(os.fspath(tmp_path / name)))
-    assert hashes[0] == hashes[1] != hashes[2]
+    (tmp_path / "a.py").write_text("y")
+    hashes.append(environment.code_hash(os.fspath(tmp_path / "a.py")))
+    assert hashes[0] == hashes[1] != hashes[2] == hashes[3]
