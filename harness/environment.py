@@ -76,7 +76,8 @@ def code_hash(variant: str) -> str:
         OSError: one of the files cannot be read.
     """
     # A user's file is imported anew when it changes.
-    own = Path(variant).read_bytes() if variant.endswith(".py") else _once(ROOT / "variants" / f"{variant}.py")
+    theirs = variant.endswith(".py")
+    own = Path(variant).read_bytes() if theirs else _once(ROOT / "variants" / f"{variant}.py")
     return _hash(ROOT / "harness", own)
 
 

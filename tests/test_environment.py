@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -134,6 +135,18 @@ def test_everything_that_decides_a_number_is_there() -> None:
     missing = [name for name in environment.DECIDES if not (environment.ROOT / "harness" / name).exists()]
     assert missing == []
     assert len(environment.code_hash("softmax")) == 64
+
+
+def test_code_that_decides_a_number_rests_on_no_other_code_that_could() -> None:
+    silent = {"errors", "records", "registry", "environment"}
+    harness = environment.ROOT / "harness"
+    files = [file for name in environment.DECIDES for file in environment._sources(harness / name)]
+    files += (environment.ROOT / "variants").glob("*.py")
+    text = "\n".join(file.read_text() for file in files)
+    used = set(re.findall(r"^\s*(?:from|import) harness\.(\w+)", text, re.MULTILINE))
+    used |= {name.strip() for names in re.findall(r"^\s*from harness import (.+)", text, re.MULTILINE)
+             for name in names.split(",")}
+    assert used - silent <= {Path(name).stem for name in environment.DECIDES}
 
 
 @pytest.mark.parametrize("place", ["harness/spec.py", "harness/model.py", "harness/ops/masks.py",
