@@ -1,10 +1,10 @@
-"""Training batches depend on seed and step only; evaluation sequences are fixed, evenly spaced and disjoint."""
+"""Training batches depend on seed and step only; evaluation sequences are fixed and disjoint."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.data.source import SPLITS
@@ -26,6 +26,7 @@ def numbered(*, train: int = 4000, small: int = 1000) -> TextSource:
 SOURCE = numbered()
 
 
+@settings(deadline=None, derandomize=True)
 @given(seed=WORDS, step=WORDS, rows=st.integers(1, 9), length=st.integers(1, 64))
 def test_a_batch_depends_only_on_seed_and_step(seed: int, step: int, rows: int, length: int) -> None:
     other = numbered()
@@ -38,6 +39,7 @@ def test_a_batch_depends_only_on_seed_and_step(seed: int, step: int, rows: int, 
     assert np.array_equal(first.targets, again.targets)
 
 
+@settings(deadline=None, derandomize=True)
 @given(seed=WORDS, step=WORDS, rows=st.integers(1, 8), more=st.integers(1, 8))
 def test_a_row_does_not_depend_on_the_number_of_rows(seed: int, step: int, rows: int, more: int) -> None:
     few = SOURCE.training_batch(seed=seed, step=step, rows=rows, length=16)
@@ -45,6 +47,7 @@ def test_a_row_does_not_depend_on_the_number_of_rows(seed: int, step: int, rows:
     assert np.array_equal(few.inputs, many.inputs[:rows])
 
 
+@settings(deadline=None, derandomize=True)
 @given(seed=WORDS, step=WORDS, length=st.integers(4, 3999))
 def test_a_training_row_is_a_stretch_of_the_training_text(seed: int, step: int, length: int) -> None:
     batch = SOURCE.training_batch(seed=seed, step=step, rows=3, length=length)
@@ -63,15 +66,18 @@ def test_training_starts_reach_every_place_about_equally_often() -> None:
 
 
 def test_training_starts_do_not_change_with_the_numpy_version() -> None:
-    assert training_starts(seed=0, step=1, rows=4, choices=1_000_000).tolist() == [813354, 751331, 671649, 483123]
+    starts = training_starts(seed=0, step=1, rows=4, choices=1_000_000)
+    assert starts.tolist() == [813354, 751331, 671649, 483123]
 
 
 def test_neighbouring_seeds_and_steps_share_no_starts() -> None:
     keys = [(seed, step) for seed in range(4) for step in range(4)]
-    drawn = [start for seed, step in keys for start in training_starts(seed=seed, step=step, rows=8, choices=2**50)]
+    draws = [training_starts(seed=seed, step=step, rows=8, choices=2**50) for seed, step in keys]
+    drawn = np.concatenate(draws).tolist()
     assert len(set(drawn)) == len(drawn)
 
 
+@settings(deadline=None, derandomize=True)
 @given(split=st.sampled_from(SPLITS), length=st.integers(4, 200), tokens=st.integers(1, 999))
 def test_evaluation_targets_are_disjoint_stretches_of_the_split(split: str, length: int, tokens: int) -> None:
     count = -(-tokens // length)
@@ -87,8 +93,9 @@ def test_evaluation_targets_are_disjoint_stretches_of_the_split(split: str, leng
         at = SOURCE.texts[split].find(bytes(targets.astype(np.uint8)), place)
         assert at >= place
         place = at + length
-    assert found.target_bytes.sum() == len(SOURCE.covered(split, length=length, tokens=tokens))
-    assert bytes(found.targets.astype(np.uint8).ravel()) == SOURCE.covered(split, length=length, tokens=tokens)
+    covered = SOURCE.covered(split, length=length, tokens=tokens)
+    assert found.target_bytes.sum() == len(covered)
+    assert bytes(found.targets.astype(np.uint8).ravel()) == covered
 
 
 def test_evaluation_spans_the_whole_split() -> None:
@@ -100,7 +107,7 @@ def test_evaluation_spans_the_whole_split() -> None:
 
 def test_check_names_the_split_what_it_has_and_what_it_needs() -> None:
     SOURCE.check(length=100, tokens=900)
-    with pytest.raises(DataError, match=r"the selection split of numbered has 1,000 tokens, but 10 .* need 1,001"):
+    with pytest.raises(DataError, match=r"the selection split of numbered has 1,000 tokens, but .* 1,001"):
         SOURCE.check(length=100, tokens=901)
     with pytest.raises(DataError, match=r"the train split of numbered has 100 tokens, but 1 .* need 129"):
         numbered(train=100).check(length=128, tokens=1)

@@ -19,7 +19,9 @@ REPORT = b"the hat sat on the cat, and then the mat sat on the other zebra! " * 
 
 
 def corpus() -> TextSource:
-    return tokenised("cats", {"train": TRAIN, "selection": REPORT, "report": REPORT}, ByteTokenizer(), "test 1")
+    return tokenised(
+        "cats", {"train": TRAIN, "selection": REPORT, "report": REPORT}, ByteTokenizer(), "test 1"
+    )
 
 
 def rows(source: TextSource) -> dict[str, Reference]:
@@ -67,10 +69,11 @@ def test_xz_of_a_long_training_text_says_what_it_read(monkeypatch: pytest.Monkey
     assert list(rows(corpus()))[-1] == "xz (last 1 KiB of train)"
 
 
-def test_more_context_predicts_real_text_better() -> None:
+def test_more_context_predicts_real_text_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trivial, "XZ_TRAIN_BYTES", 1 << 16)
     source = load("kjv")
     uniform, order_0, order_1 = references(source, length=64, tokens=4096)[:3]
-    assert 8.0 == pytest.approx(uniform.bits_per_byte)
+    assert uniform.bits_per_byte == pytest.approx(8.0)
     assert 4.2 < order_0.bits_per_byte < 4.6
     assert 3.1 < order_1.bits_per_byte < 3.5
 

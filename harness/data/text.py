@@ -17,7 +17,8 @@ from harness.errors import DataError, unknown
 
 @dataclass(frozen=True, eq=False)
 class TextSource:
-    """Text in three splits, tokenised; the documents of a split follow each other without a mark between them.
+    """Text in three splits, tokenised; the documents of a split follow each other without a mark between
+    them.
 
     Args:
         name: short name of the corpus.
@@ -87,12 +88,14 @@ class TextSource:
         has, needs = len(self.tokens[split]), count * length + 1
         if has < needs:
             raise DataError(
-                f"the {split} split of {self.name} has {has:,} tokens, but {count:,} sequences of {length:,} need "
-                f"{needs:,}; use a longer text, a smaller length or fewer evaluation tokens"
+                f"the {split} split of {self.name} has {has:,} tokens, but {count:,} sequences of "
+                f"{length:,} need {needs:,}; use a longer text, a smaller length or fewer evaluation tokens"
             )
 
 
-def tokenised(name: str, texts: Mapping[str, bytes], tokenizer: Tokenizer, rule: str) -> TextSource:
+def tokenised(
+    name: str, texts: Mapping[str, bytes], tokenizer: Tokenizer, rule: str, about: str = ""
+) -> TextSource:
     """Tokenise three splits and take their fingerprint.
 
     Args:
@@ -100,6 +103,7 @@ def tokenised(name: str, texts: Mapping[str, bytes], tokenizer: Tokenizer, rule:
         texts: the bytes of each split.
         tokenizer: turns a split's bytes into ids.
         rule: name and version of the rule that made the splits.
+        about: the corpus in a few words; its name unless given.
 
     Returns:
         The source.
@@ -119,7 +123,7 @@ def tokenised(name: str, texts: Mapping[str, bytes], tokenizer: Tokenizer, rule:
         name=name,
         fingerprint=digest.hexdigest(),
         vocab_size=tokenizer.vocab_size,
-        description=f"{name}, {tokenizer.description}; bytes: {sizes}",
+        description=f"{about or name}, {tokenizer.description}; bytes: {sizes}",
         texts=texts,
         tokens={split: encoded[split].ids for split in SPLITS},
         sizes={split: encoded[split].sizes for split in SPLITS},

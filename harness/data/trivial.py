@@ -17,7 +17,7 @@ from harness.data.text import TextSource
 PRIOR: Final = 1.0
 """Added to the count of every token in order-0, and the weight, in counts, of order-0 inside order-1."""
 
-XZ_TRAIN_BYTES: Final = 16 << 20
+XZ_TRAIN_BYTES: Final = 8 << 20
 """xz reads at most this much of the training text, the end of it; beyond, the row says so in its name."""
 
 _CHUNK = 1 << 20
@@ -48,11 +48,11 @@ def references(source: Source, *, length: int, tokens: int) -> list[Reference]:
         uniform   p(b) = 1 / V
         order-0   p0(b) = (c(b) + s) / (N + s V)
         order-1   p(b | a) = (c(a, b) + s p0(b)) / (c(a) + s),   a the input at that place
-        xz        8 (|xz(train + t)| - |xz(train)|) / |t| bits a byte, t the text behind the evaluation's targets
+        xz        8 (|xz(train + t)| - |xz(train)|) / |t| bits a byte,  t the text of the evaluation's targets
 
-    Order-1 knows the input before the first target of a sequence, as the models do. xz compresses the sequences of
-    the evaluation as one piece after the training text, with a window that reaches back over all of it, so it sees more
-    context than a model. It is left out for a source without text.
+    Order-1 knows the input before the first target of a sequence, as the models do. xz compresses the
+    sequences of the evaluation as one piece after the training text, with a window that reaches back over all
+    of it, so it sees more context than a model. It is left out for a source without text.
 
     Args:
         source: where the tokens come from.

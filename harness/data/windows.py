@@ -1,4 +1,4 @@
-"""Where the sequences of a token stream start: drawn by a counter for training, evenly spaced for evaluation."""
+"""Where the sequences of a token stream start: by a counter for training, evenly spaced for evaluation."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def training_starts(*, seed: int, step: int, rows: int, choices: int) -> NDArray
     Returns:
         Starts in [0, choices), int64 [rows]; the first r of them do not depend on `rows`.
     """
-    # Raw words and not Generator.integers: numpy keeps the raw stream the same for ever, the other it does not.
+    # Raw words, because numpy promises the same raw stream in every version, but not the same integers().
     words = np.random.Philox(key=np.array([seed, step], dtype=np.uint64)).random_raw(rows)
     return np.array([int(word) * choices >> 64 for word in words], dtype=np.int64)
 
 
 def evaluation_starts(*, available: int, length: int, count: int) -> NDArray[np.int64]:
-    """Evenly spaced starts of sequences whose targets do not overlap; the first starts at 0, the last ends the split.
+    """Evenly spaced starts of sequences whose targets do not overlap; the first starts at 0, the last ends
+    the split.
 
     Args:
         available: tokens in the split, at least count * length + 1.
