@@ -1,0 +1,13 @@
+"""Is a difference between two arms more than seed noise? One rule, and the noise it has to beat.
+
+Reading order: `noise` (how far apart two means must lie) -> `paired` (the rule, on many tables at once) ->
+`judgement` (one table: names, failures, verdicts). `signflip` is a second opinion that assumes less.
+"""
+
+from __future__ import annotations
+
+from harness.statistics.judgement import Interval, Judgement, judge
+from harness.statistics.noise import resolvable_difference
+from harness.statistics.signflip import sign_flip_p
+
+__all__ = ["Interval", "Judgement", "judge", "resolvable_difference", "sign_flip_p"]
