@@ -56,6 +56,11 @@ class Config:
     rope_base: float = size(10_000.0, above=1)
     kv_heads: int | None = size(None, least=1)
 
+    def __post_init__(self) -> None:
+        if self.elastic and not self.divide_by_n and self.tau_start <= -1:
+            raise ValueError(f"tau_start={self.tau_start:g} with divide_by_n=off cuts every weight, and no gradient "
+                             "brings one back; take tau_start above -1, such as -0.01")
+
 
 def reference(
     q: Tensor,

@@ -20,10 +20,11 @@ from harness.contract.finding import (
     described,
     strided,
 )
-from harness.contract.subject import NOISE, Stack, Subject, Truth, call, pullback
+from harness.contract.stack import Stack
+from harness.contract.subject import NOISE, Subject, Truth, call, pullback
 
 # Long steps drown rounding, short ones step over fewer kinks: a right gradient agrees with one of them.
-STEPS = (1e-3, 1e-4, 1e-5, 1e-6)
+STEPS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
 
 def inputs(subject: Subject) -> str:
@@ -33,13 +34,13 @@ def inputs(subject: Subject) -> str:
     reference, heads = subject.spec.reference, subject.dims.num_heads
     if subject.way is None or reference is None:
         raise Absent("the layer has no backends to hand its arguments to")
-    signature, handed = inspect.signature(reference), []
+    backend, signature, handed = subject.way.run, inspect.signature(reference), []
 
     def record(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         handed.append(bound.arguments)
-        return reference(*args, **kwargs)
+        return backend(*args, **kwargs)
 
     with torch.no_grad():
         subject.run(x, layer=subject.build(noise=NOISE, core=record))
@@ -78,15 +79,14 @@ def gradients(subject: Subject) -> str:
 def strides(subject: Subject) -> str:
     """Arguments and output gradients that are not contiguous in memory, or one number spread out, change nothing."""
     truth, core = subject.truth(subject.longest), _core(subject)
-    for layout in ("swapped", "gaps"):
-        outputs, leaves = call(core, truth.arguments)
-        cotangents = [strided(g, layout) for g in truth.cotangents]
-        _gradients(subject, outputs, leaves, cotangents, truth, GRADIENT, f"output gradient in {layout} memory: ")
+    for layout in ("swapped axes", "gaps"):
         loose = {name: strided(value, layout) if isinstance(value, Tensor) else value
                  for name, value in truth.arguments.items()}
         outputs, leaves = call(core, loose)
-        _outputs(subject, outputs, truth, OUTPUT, f"arguments in {layout} memory: ")
-        _gradients(subject, outputs, leaves, truth.cotangents, truth, GRADIENT, f"arguments in {layout} memory: ")
+        what = f"in memory with {layout}: "
+        _outputs(subject, outputs, truth, OUTPUT, what)
+        cotangents = [strided(g.to(y.dtype), layout) for g, y in zip(truth.cotangents, outputs, strict=True)]
+        _gradients(subject, outputs, leaves, cotangents, truth, GRADIENT, what)
     # The gradient of a plain sum is a single number with strides of zero.
     summed = Truth(subject, truth.arguments, torch.float64, [g.new_ones(()).expand(g.shape) for g in truth.cotangents])
     outputs, leaves = call(core, truth.arguments)
@@ -155,7 +155,7 @@ def _rise(subject: Subject, layer: Stack, x: Tensor, tensor: Tensor, by: Tensor,
 
 def _wide(subject: Subject) -> tuple[Stack, Tensor]:
     # float64 where every part of the layer keeps it, float32 where one does not.
-    x = subject.x(subject.longest)
+    x = subject.x(subject.longest, batch=1)
     layer = subject.build(noise=NOISE).double()
     try:
         with torch.no_grad():

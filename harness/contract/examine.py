@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn
 
-from harness.contract import core, declared, passes, time
+from harness.contract import core, declared, flow, passes
 from harness.contract.finding import Absent, Broken, Finding
 from harness.contract.subject import Subject, told
-from harness.errors import BackendError, unknown
+from harness.errors import BackendError, UsageError, unknown
 from harness.fields import build, resolved, settings, shown
 from harness.spec import Dims, MixerSpec
 
 CLAIMS: dict[str, Callable[[Subject], str]] = {
     "docstring": declared.docstring,
     "config": declared.config,
+    "untouched": passes.untouched,
     "shape": passes.shape,
     "deterministic": passes.deterministic,
-    "untouched": passes.untouched,
     "dtype": passes.dtype,
     "strides": passes.strides,
-    "batch": time.batch,
-    "causal": time.causal,
-    "step": time.step,
+    "batch": flow.batch,
+    "causal": flow.causal,
+    "step": flow.step,
     "inputs": core.inputs,
     "values": core.values,
     "gradients": core.gradients,
@@ -35,8 +36,10 @@ CLAIMS: dict[str, Callable[[Subject], str]] = {
     "trained": passes.trained,
 }
 _WITHOUT_BACKEND = ("docstring", "config")
-# Where one of these is broken, the claims after it would only repeat it under a wrong name.
-_FIRST = ("shape", "deterministic")
+# Where one of these is broken, the claims that need it would only repeat it under a wrong name.
+_FIRST = ("untouched", "shape", "deterministic")
+_NEEDS: dict[str, tuple[str, ...]] = {"docstring": (), "config": (), "causal": (*_FIRST, "batch"),
+                                      **{name: _FIRST[:place] for place, name in enumerate(_FIRST)}}
 DIMS = Dims(model_dim=32, num_heads=2, num_layers=2, length=128)
 
 
@@ -84,17 +87,15 @@ def examine(
 
 
 def _all_claims(subject: Subject, claims: Sequence[str]) -> list[Finding]:
-    findings: list[Finding] = []
-    spoiled = ""
+    wanted = {*claims, *(needed for name in claims for needed in _NEEDS.get(name, _FIRST))}
+    findings: dict[str, Finding] = {}
     for name in CLAIMS:
-        if name in claims:
-            if spoiled and name not in _WITHOUT_BACKEND:
-                findings.append(Finding(name, subject.backend, None, f"not tried: `{spoiled}` is broken"))
-                continue
-            findings.append(hold(name, subject))
-            if name in _FIRST and findings[-1].passed is False:
-                spoiled = name
-    return findings
+        needed = [other for other in _NEEDS.get(name, _FIRST) if other in findings and findings[other].passed is False]
+        if needed:
+            findings[name] = Finding(name, subject.backend, None, f"not tried: `{needed[0]}` is broken")
+        elif name in wanted:
+            findings[name] = hold(name, subject)
+    return [finding for name, finding in findings.items() if name in claims]
 
 
 def hold(name: str, subject: Subject) -> Finding:
@@ -158,11 +159,15 @@ def switch_configs(spec: MixerSpec, config: Any = None) -> dict[str, Any]:
 
 
 def option_configs(spec: MixerSpec, config: Any = None) -> dict[str, Any]:
-    """Each other option of each `choice`, one at a time: configs by label, `tau=fixed`."""
+    """Each other option of each `choice`, one at a time, less those that the config refuses: by label, `tau=fixed`."""
     base = spec.Config() if config is None else config
-    return {f"{name}={shown(option)}": _with(spec, base, {name: option})
-            for name, setting in settings(spec.Config).items() if setting.role.kind == "choice"
-            for option in setting.role.options if option != getattr(base, name)}
+    found = {}
+    for name, setting in settings(spec.Config).items():
+        for option in setting.role.options if setting.role.kind == "choice" else ():
+            if option != getattr(base, name):
+                with suppress(UsageError):
+                    found[f"{name}={shown(option)}"] = _with(spec, base, {name: option})
+    return found
 
 
 def _with(spec: MixerSpec, base: Any, values: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ LAYER = 1e-5  # two passes of one layer in float32: rows apart, a changed future
 STEP = 1e-4  # token by token against all at once in float32
 OUTPUT = 2e-5  # a backend in float32 against the reference in float64
 GRADIENT = 1e-4  # its gradients
-SLOPE = 5e-3  # a gradient against finite differences, as a share of its norm
+SLOPE = 2e-3  # a gradient against finite differences, as a share of its norm
 # An entry is judged by the largest of its own head, but not by one that is this much smaller than another head's.
 SMALL_HEAD = 1e-2
 
@@ -107,9 +107,9 @@ def strided(x: Tensor, layout: str) -> Tensor:
 
     Args:
         x: any tensor.
-        layout: `swapped` puts the third axis (heads) before the second in memory; `gaps` puts a NaN after each entry.
+        layout: `swapped axes` puts the third axis (heads) before the second; `gaps` puts a NaN after each entry.
     """
-    if layout == "swapped":
+    if layout == "swapped axes":
         second, third = (1, 2) if x.dim() > 2 else (0, x.dim() - 1)
         return x.transpose(second, third).contiguous().transpose(second, third) if x.dim() > 1 else strided(x, "gaps")
     return torch.stack([x, torch.full_like(x, math.nan)], dim=-1)[..., 0]

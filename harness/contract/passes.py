@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from harness.contract.finding import AXES, LAYER, Absent, Broken, compare, described, strided
-from harness.contract.subject import Stack, Subject, told
+from harness.contract.stack import Stack
+from harness.contract.subject import NOISE, Subject, told
 
 
 def shape(subject: Subject) -> str:
@@ -38,19 +42,18 @@ def _gradients(y: Tensor, x: Tensor, layer: Stack, g: Tensor) -> dict[str, Tenso
 
 def deterministic(subject: Subject) -> str:
     """The same input gives the same bits, forward and backward, also after a pass of another length."""
-    kept: dict[str, Tensor | None] = {}
-    for _ in range(2):
-        x = subject.x(subject.longest).requires_grad_()
-        y = subject.run(x)
+    layer = subject.build(noise=NOISE)
+    kept: dict[tuple[int, str], Tensor | None] = {}
+    for length in (7, subject.longest, 7, subject.longest):
+        x = subject.x(length).requires_grad_()
+        y = subject.run(x, layer=layer)
         found = {"the output": y, **{f"the gradient of {name}": value for name, value in
-                                     _gradients(y, x, subject.layer, subject.like(y, "g")).items()}}
+                                     _gradients(y, x, layer, subject.like(y, "g")).items()}}
         for name, value in found.items():
-            before = kept.setdefault(name, value)
+            before = kept.setdefault((length, name), value)
             if value is not None and (before is None or not torch.equal(value, before)):
-                off = 0.0 if before is None else float((value - before).abs().max())
-                raise Broken(f"{name} changes by up to {off:.3g} from one call to the next, in eval mode")
-        with torch.no_grad():
-            subject.run(subject.x(7))
+                off = 0.0 if before is None else float((value - before).detach().abs().max())
+                raise Broken(f"at length {length}, {name} changes by up to {off:.3g} from one call to the next")
     return ""
 
 
@@ -58,15 +61,18 @@ def untouched(subject: Subject) -> str:
     """The input tensor is as it was after the pass."""
     x = subject.x(subject.longest)
     given = x.clone()
-    with torch.no_grad(), subject.autocast():
-        subject.layer.layers[0](given, {})
+    try:
+        with torch.no_grad(), subject.autocast():
+            subject.layer.layers[0](given, {})
+    except Exception as error:
+        raise Absent("forward raises: see `shape`") from error
     if not torch.equal(given, x):
         compare(given, x, share=0.0, axes=AXES[3], what="the input after the pass")
     return ""
 
 
 def dtype(subject: Subject) -> str:
-    """float32 stays float32, bfloat16 autocast runs, and nothing is made on a device of the layer's own choice."""
+    """float32 stays float32, bfloat16 autocast runs, and every tensor is made on the input's device."""
     x = subject.x(subject.longest)
     with torch.no_grad():
         y = subject.run(x)
@@ -77,26 +83,33 @@ def dtype(subject: Subject) -> str:
                 y = subject.layer(x)
         except Exception as error:
             raise Broken(f"under bfloat16 autocast forward raises {told(error)}") from error
-    if y.dtype not in (torch.float32, torch.bfloat16):
-        raise Broken(f"{y.dtype} came out under bfloat16 autocast".replace("torch.", ""))
-    _finite(y, "the output under bfloat16 autocast")
-    return _elsewhere(subject)
+        if y.dtype not in (torch.float32, torch.bfloat16):
+            raise Broken(f"{y.dtype} came out under bfloat16 autocast".replace("torch.", ""))
+        _finite(y, "the output under bfloat16 autocast")
+        return _elsewhere(subject, x) if subject.device == "cpu" else ""
 
 
-def _elsewhere(subject: Subject) -> str:
-    # Without a second device at hand torch's meta device, which computes shapes alone, shows tensors left on the CPU.
-    if subject.device != "cpu" or subject.narrow:
-        return ""
-    layer = subject.build(noise=0.0).to("meta")
+class _Elsewhere(TorchFunctionMode):
+    """A tensor made without naming a device lands on another device than the input's, as it would on a GPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the call; move what it made out of nothing. Numbers stay: torch takes them on any device."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        given = [item for value in (*args, *kwargs.values())
+                 for item in (value if isinstance(value, (list, tuple)) else (value,))]
+        made = isinstance(result, Tensor) and result.dim() > 0 and not any(isinstance(x, Tensor) for x in given)
+        return result.to("meta") if made and kwargs.get("device") is None else result
+
+
+def _elsewhere(subject: Subject, x: Tensor) -> str:
     try:
-        with torch.no_grad():
-            y = layer(subject.x(7).to("meta"))
+        with _Elsewhere():
+            subject.layer(x)
     except Exception as error:
-        if "device" in str(error) and "cpu" in str(error):
-            raise Broken(f"a tensor is made on the CPU for an input elsewhere: {told(error)}") from error
+        if "expected device" in str(error) or "same device" in str(error):
+            raise Broken("a tensor is made on torch's default device, not on the input's") from error
         return f"device not tried: {told(error)}"
-    if y.device.type != "meta":
-        raise Broken(f"the output is on {y.device.type} for an input on another device")
     return ""
 
 
@@ -105,17 +118,18 @@ def strides(subject: Subject) -> str:
     plain = subject.x(subject.longest)
     g: Tensor | None = None
     wanted: dict[str, Tensor | None] = {}
-    for layout in ("", "swapped", "gaps"):
+    for layout in ("", "swapped axes", "gaps"):
         x = (strided(plain, layout) if layout else plain).detach().requires_grad_()
         y = subject.run(x)
         g = subject.like(y, "g") if g is None else g
-        found = {"y": y.detach(), **_gradients(y, x, subject.layer, strided(g, layout) if layout else g)}
+        after = _gradients(y, x, subject.layer, strided(g, layout) if layout else g)
+        found = {"the output": y.detach(), **{f"the gradient of {name}": value for name, value in after.items()}}
         wanted = wanted or found
         for name, want in wanted.items():
             if want is not None:
-                what = "the output" if name == "y" else f"the gradient of {name}"
                 axes = AXES[3] if want.dim() == 3 else tuple("entry" for _ in range(want.dim()))
-                compare(found[name], want, share=subject.share(LAYER), axes=axes, what=f"{what} ({layout} memory)")
+                what = f"{name} in memory with {layout}"
+                compare(found[name], want, share=subject.share(LAYER), axes=axes, what=what)
     return ""
 
 

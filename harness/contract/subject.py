@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harness.contract.finding import Absent, Broken, described
+from harness.contract.finding import Absent, Broken
+from harness.contract.stack import Stack
 from harness.spec import Backend, Dims, MixerSpec
 
 LENGTHS = (1, 7, 63, 130)
@@ -26,49 +27,6 @@ def lengths(past: int) -> tuple[int, ...]:
 def generator(*key: object) -> torch.Generator:
     """A stream of random numbers that depends on the key alone."""
     return torch.Generator().manual_seed(zlib.crc32(repr(key).encode()))
-
-
-class Stack(nn.Module):
-    """The layers a claim is tried on: one, or two in a row with a residual between, which share one dict."""
-
-    def __init__(self, layers: Sequence[Any]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-
-    @property
-    def last(self) -> Any:
-        """The layer whose output is examined."""
-        return self.layers[-1]
-
-    def below(self, x: Tensor, shared: dict[str, Any]) -> Tensor:
-        """What enters the last layer, [B, T, M]."""
-        for layer in self.layers[:-1]:
-            x = x + _same_shape(layer(x, shared), x)
-        return x
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, M] to [B, T, M]."""
-        shared: dict[str, Any] = {}
-        x = self.below(x, shared)
-        # A copy: a layer that writes into its input fails the claim made for that, and no other.
-        return _same_shape(self.last(x.clone(), shared), x)
-
-    def step(self, x: Tensor, states: list[Any]) -> tuple[Tensor, list[Any]]:
-        """One token [B, 1, M] and the state of each layer, None at the start."""
-        shared: dict[str, Any] = {}
-        new = []
-        for layer, state in zip(self.layers[:-1], states[:-1], strict=True):
-            y, state = layer.step(x, state, shared)
-            x = x + _same_shape(y, x)
-            new.append(state)
-        y, state = self.last.step(x, states[-1], shared)
-        return _same_shape(y, x), [*new, state]
-
-
-def _same_shape(y: Any, x: Tensor) -> Tensor:
-    if not isinstance(y, Tensor) or y.shape != x.shape:
-        raise Broken(f"{described(y)} came out for {described(x)}; the shape must stay")
-    return y
 
 
 class Subject:
@@ -141,19 +99,24 @@ class Subject:
             return False
         shared: dict[str, Any] = {}
         x = self.x(7)
-        pair = [self._one(index, NOISE, None, salt=0).eval() for index in (0, 1)]
+        try:
+            pair = [self._one(index, NOISE, None, salt=0).eval() for index in (0, 1)]
+            with torch.no_grad(), self.autocast():
+                first = pair[0](x.clone(), shared)
+                alone, other = (layer(x.clone(), {}) for layer in pair)
+        except Exception:
+            return False  # the claims say so, each at its own place
         names = [{name: p.shape for name, p in layer.named_parameters()} for layer in pair]
-        with torch.no_grad(), self.autocast():
-            first = pair[0](x.clone(), shared)
-            if shared or names[0] != names[1]:
-                return True
-            return not torch.equal(first, pair[1](x.clone(), {})) and torch.equal(first, pair[0](x.clone(), {}))
+        return bool(shared) or names[0] != names[1] or (torch.equal(first, alone) and not torch.equal(first, other))
 
     def _one(self, index: int, noise: float, core: Any, salt: int | None = None) -> Any:
         core = core or (self.way.run if self.way else None)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(self.seed)
-            layer = self.spec.Layer(self.dims, self.config, layer_index=index, core=core)
+            try:
+                layer = self.spec.Layer(self.dims, self.config, layer_index=index, core=core)
+            except Exception as error:
+                raise Broken(f"Layer(...) raises {told(error)}") from error
             if not isinstance(layer, nn.Module):
                 raise Broken(f"Layer(...) is {type(layer).__name__}, no torch.nn.Module")
             salt = index if salt is None else salt
@@ -177,9 +140,10 @@ class Subject:
         Raises:
             Broken: it raises, or returns something of another shape.
         """
+        layer = layer or self.layer
         try:
             with self.autocast():
-                y: Tensor = (layer or self.layer)(x)
+                y: Tensor = layer(x)
         except Broken as error:
             raise Broken(f"at length {x.shape[1]}: {error}") from error
         except Exception as error:
