@@ -7,7 +7,7 @@ Reading order: `noise` (how far apart two means must lie) -> `paired` (the rule,
 from __future__ import annotations
 
 from harness.statistics.judgement import Interval, Judgement, judge
-from harness.statistics.noise import resolvable_difference
+from harness.statistics.noise import LEVEL, MARGIN, resolvable_difference
 from harness.statistics.signflip import sign_flip_p
 
-__all__ = ["Interval", "Judgement", "judge", "resolvable_difference", "sign_flip_p"]
+__all__ = ["LEVEL", "MARGIN", "Interval", "Judgement", "judge", "resolvable_difference", "sign_flip_p"]

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special
 
 from harness.errors import UsageError, unknown
-from harness.statistics.noise import Array, errors_apart, resolvable
+from harness.statistics.noise import LEVEL, MARGIN, Array, errors_apart, resolvable
 from harness.statistics.paired import Paired, compare
 from harness.statistics.signflip import reachable, sign_flip_p
 
@@ -73,8 +73,8 @@ def judge(
     *,
     baseline: str,
     same_function: Mapping[str, str] = {},
-    margin: float = 0.005,
-    level: float = 0.05,
+    margin: float = MARGIN,
+    level: float = LEVEL,
     descriptive: Collection[str] = (),
 ) -> dict[str, Judgement]:
     """Judge every arm of a table against its baseline, by the one rule of `paired.compare`.

@@ -9,6 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+MARGIN = 0.005
+"""Smallest difference that matters unless a caller says otherwise, loss units."""
+
+LEVEL = 0.05
+"""Chance, at most, of any false verdict in a table without differences, unless a caller says otherwise."""
+
 POWER = 0.8
 _CELLS = 60
 
@@ -129,7 +135,7 @@ def resolvable(
 
 
 def resolvable_difference(
-    spread: float, n: int, m: int, level: float = 0.05, margin: float = 0.005, power: float = POWER
+    spread: float, n: int, m: int, level: float = LEVEL, margin: float = MARGIN, power: float = POWER
 ) -> float:
     """What a budget can resolve, before it is spent: `resolvable` for a full table whose spread is known.
 

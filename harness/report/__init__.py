@@ -1,0 +1,28 @@
+"""The table of an experiment, rebuilt from records: on a screen, as Markdown, CSV, JSON and a data frame.
+
+Reading order: `rows` (what a table says) -> `build` (from records) -> `columns` (what is shown, and how) ->
+`terminal`, `texts`, `payloads`, `frames`. `fairness` and `remarks` write the sentences below it.
+"""
+
+from harness.report.build import result
+from harness.report.frames import frame
+from harness.report.listing import doctor, dry_run, listing
+from harness.report.payloads import payload
+from harness.report.rows import Result, Row
+from harness.report.terminal import render
+from harness.report.texts import csv, markdown, write_tables
+
+__all__ = [
+    "Result",
+    "Row",
+    "csv",
+    "doctor",
+    "dry_run",
+    "frame",
+    "listing",
+    "markdown",
+    "payload",
+    "render",
+    "result",
+    "write_tables",
+]
