@@ -10,7 +10,8 @@ import torch
 from harness import arms, environment, registry, report
 from harness.data import references
 from harness.errors import unknown
-from harness.execute import Event, Options, execute, needed, time_arms
+from harness.events import Event
+from harness.execute import Options, execute, needed, time_arms
 from harness.experiment import Plan, Request, plan
 from harness.fields import settings
 from harness.records import ExperimentFile, ReferenceRecord, ReferenceRow, Store

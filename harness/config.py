@@ -106,7 +106,7 @@ class DataConfig:
     corpus: str = size("kjv")
     tokenizer: str = size("bytes")
     length: int = size(128, least=2)
-    report_tokens: int = size(65_536, least=1)
+    report_tokens: int = size(49_152, least=1)
     curve_tokens: int = size(8_192, least=1)
     curve_points: int = size(8, least=1)
 

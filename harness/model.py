@@ -87,6 +87,17 @@ class Decoder(nn.Module):
         if config.tie_embeddings:
             self.unembedding.weight = self.embedding.weight
 
+    def draw(self, name: str, parameter: Tensor, generator: torch.Generator) -> Tensor | None:
+        """Start of the two embeddings where `init_std` is not set: N(0, 1), and half a matrix's std for the last one.
+
+        The first logits are then small, so that the first loss is close to the uniform one.
+        """
+        config = self.config
+        own = {"embedding.weight": 1.0, "unembedding.weight": 0.5 * config.model_dim**-0.5}
+        if name not in own or config.init_std is not None or config.tie_embeddings:
+            return None
+        return torch.randn(parameter.shape, generator=generator) * own[name]
+
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [B, T, V] of the token after each of tokens [B, T]."""
         x = self.embed(tokens, 0)

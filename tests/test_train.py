@@ -109,11 +109,7 @@ def test_dropout_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("arm", "equals"),
-    [
-        (arm, equals)
-        for variant in registry.shipped().values()
-        for arm, equals in variant.spec.identities.items()
-    ],
+    [(arm, equals) for variant in registry.shipped().values() for arm, equals in variant.spec.identities.items()],
 )
 def test_a_switched_off_variant_trains_to_the_bits_of_what_it_equals(arm: str, equals: str) -> None:
     mine, theirs = train(run(arm), SOURCE), train(run(equals), SOURCE)

@@ -67,9 +67,7 @@ def run(arm: str = "softmax", *, seed: int = 0, **sets: Any) -> RunConfig:
     model = build(ModelConfig, values["model"], where="model")
     train = build(TrainConfig, values["train"], where="train")
     data = build(DataConfig, values["data"], where="data")
-    dims = Dims(
-        model_dim=model.model_dim, num_heads=model.num_heads, num_layers=model.num_layers, length=data.length
-    )
+    dims = Dims(model_dim=model.model_dim, num_heads=model.num_heads, num_layers=model.num_layers, length=data.length)
     backend = choose_backend(
         parsed.variant.spec, train.backend, device="cpu", dtype=train.dtype, dims=dims, config=parsed.mixer
     )

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from harness import environment
 from harness.config import RunConfig
 from harness.errors import UsageError
+from harness.events import Event
 from harness.execute.worker import Setup, needed, record_of, work
 from harness.experiment import Plan
 from harness.records import Store
@@ -26,32 +27,6 @@ ATTEMPTS = 2
 """Trainings of a run whose worker dies under it; the last death is recorded."""
 
 SECONDS_BETWEEN_LOOKS = 0.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Event:
-    """What the screen may want to know.
-
-    Args:
-        kind: `planned` (total and left are set), `step`, `ended`, `waiting` (another process trains the run).
-        worker: index of the worker.
-        label, seed: of the run.
-        step, steps, loss: where it stands.
-        status, error: how it ended.
-        total, left: runs of the experiment, and those that still have to be trained.
-    """
-
-    kind: Literal["planned", "step", "ended", "waiting"]
-    worker: int = 0
-    label: str = ""
-    seed: int = 0
-    step: int = 0
-    steps: int = 0
-    loss: float = 0.0
-    status: str = ""
-    error: str | None = None
-    total: int = 0
-    left: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from harness.execute import Event
+from harness.events import Event
 
 
 class ProgressView:
@@ -25,10 +25,19 @@ class ProgressView:
         self.started = time.monotonic()
         self.shares: dict[int, float] = {}
         self.bars: dict[int, TaskID] = {}
-        self.whole = Progress(TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(),
-                              TextColumn("{task.fields[left]}"), console=console)
-        self.each = Progress(TextColumn("  {task.description}"), BarColumn(bar_width=20),
-                             TextColumn("{task.fields[loss]}"), console=console)
+        self.whole = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+        )
+        self.each = Progress(
+            TextColumn("  {task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[loss]}"),
+            console=console,
+        )
         self.all: TaskID | None = None
         self.live = Live(Group(self.whole, self.each), console=console, transient=True, refresh_per_second=8)
 
@@ -61,8 +70,9 @@ class ProgressView:
     def _step(self, event: Event) -> None:
         share = event.step / event.steps
         self.shares[event.worker] = share
-        self._bar(event, f"{event.label} seed {event.seed}", f"step {event.step}/{event.steps}  loss {event.loss:.3f}",
-                  share)
+        self._bar(
+            event, f"{event.label} seed {event.seed}", f"step {event.step}/{event.steps}  loss {event.loss:.3f}", share
+        )
         self._time_left()
 
     def _ended(self, event: Event) -> None:
@@ -75,8 +85,9 @@ class ProgressView:
         if failed or not self.console.is_terminal:
             result = f"{event.status}: {event.error}" if failed else "done"
             count = self.total - self.left + self.done
-            self.console.print(f"[{count}/{self.total}] {event.label} seed {event.seed}: {result}", markup=False,
-                               highlight=False)
+            self.console.print(
+                f"[{count}/{self.total}] {event.label} seed {event.seed}: {result}", markup=False, highlight=False
+            )
 
     def _bar(self, event: Event, description: str, loss: str, share: float) -> None:
         if event.worker not in self.bars:

@@ -1,0 +1,71 @@
+"""What there is and where it can run, for a terminal: variants, experiments, this machine, a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.fields import shown
+
+
+def listing(found: Mapping[str, Any]) -> RenderableType:
+    """Variants with switches, knobs, choices and backends, then declared experiments."""
+    parts: list[RenderableType] = [_variant(variant) for variant in found["variants"]]
+    experiments = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        title="Declared experiments (run.py ablate NAME)",
+        title_justify="left",
+        title_style="bold",
+        show_header=False,
+    )
+    for experiment in found["experiments"]:
+        experiments.add_row(experiment["name"], experiment["question"])
+    return Group(*parts, experiments)
+
+
+def _variant(variant: Mapping[str, Any]) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
+    for switch in variant["switches"]:
+        table.add_row("switch", f"{switch['name']}={shown(switch['default'])}", f"off removes {switch['removes']}")
+    for knob in variant["knobs"]:
+        table.add_row("knob", f"{knob['name']}={shown(knob['default'])}", "")
+    for choice in variant["choices"]:
+        table.add_row("choice", choice["name"], " | ".join(shown(option) for option in choice["options"]))
+    for backend in variant["backends"]:
+        table.add_row("backend", backend["name"], "here" if backend["available"] else f"not here: {backend['reason']}")
+    alias = f" (alias {', '.join(variant['aliases'])})" if variant["aliases"] else ""
+    return Group(Text.assemble((variant["name"], "bold"), alias, "  ", (variant["source"], "dim")), table, "")
+
+
+def doctor(found: Mapping[str, Any]) -> RenderableType:
+    """Versions and hardware, then each backend here or why not."""
+    machine = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for name, value in found["environment"].items():
+        machine.add_row(name.replace("_", " "), shown(value))
+    machine.add_row("commit", f"{found['commit'] or 'none'}{' with changes' if found['dirty'] else ''}")
+    backends = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for backend in found["backends"]:
+        here = Text("here", "green") if backend["available"] else Text(f"not here: {backend['reason']}", "dim")
+        backends.add_row(backend["variant"], backend["name"], here)
+    return Group(machine, "", backends)
+
+
+def dry_run(found: Mapping[str, Any]) -> RenderableType:
+    """The runs of a plan, recorded or still to be trained."""
+    table = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        title=f"{found['experiment']} on {found['corpus']}",
+        title_justify="left",
+        title_style="bold",
+    )
+    for column in ("arm", "seed", "run", ""):
+        table.add_column(column)
+    for run in found["runs"]:
+        table.add_row(run["arm"], str(run["seed"]), run["id"], "recorded" if run["recorded"] else "to train")
+    return table
