@@ -97,7 +97,7 @@ def test_blocks_are_the_reference_in_values_and_all_six_gradients(length: int) -
     assert_same(scan_in_blocks, a, cotangent(3, length, 5), share=1e-13)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(rows=st.integers(1, 3), length=st.integers(1, 3 * BLOCK), channels=st.integers(1, 5),
        states=st.integers(1, 4), seed=st.integers(0, 1000))
 def test_blocks_are_the_reference_for_any_shape(
