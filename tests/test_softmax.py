@@ -49,7 +49,8 @@ def test_reference_is_torch_attention(queries: int, keys: int, groups: int, wind
     ours, theirs = reference(q, k, v, bias=bias, window=window), torch_math(q, k, v, mask)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-13)
     g = torch.randn(ours.shape, generator=generator("g"), dtype=torch.float64)
-    for mine, other in zip(torch.autograd.grad(ours, (q, k, v), g), torch.autograd.grad(theirs, (q, k, v), g), strict=True):
+    found = [torch.autograd.grad(out, (q, k, v), g) for out in (ours, theirs)]
+    for mine, other in zip(*found, strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
 
 

@@ -84,7 +84,7 @@ class Subject:
         """A fresh layer of the same parameters; two of them in a row where the first leaves a later one something.
 
         Args:
-            noise: standard deviation of what is added to every parameter's start.
+            noise: standard deviation of what is added to every parameter's start, as a share of a vector's size.
             core: taken in place of the backend's function.
         """
         layers = [self._one(0, noise, core)]
@@ -127,7 +127,9 @@ class Subject:
                         parameter.copy_(values)
             for name, parameter in layer.named_parameters():
                 moved = torch.randn(parameter.shape, generator=generator(self.seed, salt, "noise", name))
-                parameter.add_(moved.to(parameter) * noise)
+                # A vector keeps its scale, be it thresholds of -0.01 or a bias of -5; a matrix mixes more for being moved.
+                size = float(parameter.square().mean().sqrt()) if parameter.dim() < 2 else 0.0
+                parameter.add_(moved.to(parameter) * noise * (size or 1.0))
         return layer.to(self.device)
 
     def autocast(self, enabled: bool | None = None) -> torch.autocast:
