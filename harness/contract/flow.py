@@ -8,8 +8,10 @@ from torch import Tensor
 from harness.contract.finding import AXES, LAYER, STEP, Absent, Broken, compare
 from harness.contract.subject import Subject, told
 
-# A sparse map may leave a row empty, most of all an early one: most rows from each of these on must depend on something.
+# A sparse map may leave a row empty, most of all an early one: of the rows from each of these on, most must not be.
 ALIVE = (8, 64)
+# Copies of a sequence in one pass: as many as keep a quadratic map to this many entries a head.
+ENTRIES = 2**19
 
 
 def positions(length: int, past: int) -> list[int]:
@@ -25,20 +27,25 @@ def causal(subject: Subject) -> str:
     """The gradient of y_t by x_s is exactly zero for every s > t, and not for all s <= t; nor do values leak back."""
     for length in subject.lengths:
         probed = positions(length, subject.past)
-        # One copy of the sequence for each probed position: a single backward pass serves them all.
-        x = subject.x(length, batch=1).repeat(len(probed), 1, 1).requires_grad_()
-        y = subject.run(x)
-        g = torch.zeros_like(y)
-        for row, t in enumerate(probed):
-            g[row, t] = subject.like(y[row, t], f"probe {t}")
-        if not y.requires_grad:
-            raise Broken("no gradient of the output reaches the input")
-        (found,) = torch.autograd.grad(y, x, g, allow_unused=True)
-        reach = torch.zeros(len(probed), length) if found is None else found.abs().amax(-1)
+        at_once = max(1, ENTRIES // length**2)
+        reach = torch.cat([_reach(subject, length, probed[i : i + at_once]) for i in range(0, len(probed), at_once)])
         _ahead(reach, probed, length)
         _behind(reach, probed, length)
     _no_leak(subject)
     return f"lengths {', '.join(map(str, subject.lengths))}"
+
+
+def _reach(subject: Subject, length: int, probed: list[int]) -> Tensor:
+    # One copy of the sequence for each probed position: a single backward pass serves them all.
+    x = subject.x(length, batch=1).repeat(len(probed), 1, 1).requires_grad_()
+    y = subject.run(x)
+    if not y.requires_grad:
+        raise Broken("no gradient of the output reaches the input")
+    g = torch.zeros_like(y)
+    for row, t in enumerate(probed):
+        g[row, t] = subject.like(y[row, t], f"probe {t}")
+    (found,) = torch.autograd.grad(y, x, g, allow_unused=True)
+    return torch.zeros(len(probed), length) if found is None else found.abs().amax(-1).cpu()
 
 
 def _ahead(reach: Tensor, probed: list[int], length: int) -> None:

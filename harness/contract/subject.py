@@ -127,7 +127,7 @@ class Subject:
                         parameter.copy_(values)
             for name, parameter in layer.named_parameters():
                 moved = torch.randn(parameter.shape, generator=generator(self.seed, salt, "noise", name))
-                # A vector keeps its scale, be it thresholds of -0.01 or a bias of -5; a matrix mixes more for being moved.
+                # A vector keeps its scale, thresholds of -0.01 or a bias of -5; a matrix mixes more for being moved.
                 size = float(parameter.square().mean().sqrt()) if parameter.dim() < 2 else 0.0
                 parameter.add_(moved.to(parameter) * noise * (size or 1.0))
         return layer.to(self.device)
