@@ -91,4 +91,5 @@ def test_files_and_functions_stay_short(file: Path) -> None:
     assert len(file.read_text().splitlines()) <= 300
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.FunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < 60, f"{node.name} is long"
+            described = ast.get_docstring(node, clean=False) or ""
+            assert (node.end_lineno or 0) - node.lineno - described.count("\n") < 60, f"{node.name} is long"
