@@ -42,6 +42,8 @@ class _Experiment(_Common):
     """The arm that the others are held against; the first one unless given."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="FIELD=VALUE")] = ()
     """section.field=value, with a section of model, train or data; may be repeated."""
+    device: Annotated[str | None, arg(metavar="{auto,cpu,cuda}")] = None
+    """Where it trains; auto unless given."""
     workers: Annotated[int | None, arg(metavar="N")] = None
     """Processes that train; one a core unless given."""
     keep_weights: Annotated[str, arg(metavar="{all,none}")] = "all"
@@ -165,7 +167,12 @@ def _table(verb: _Experiment, *, name: str, arms: Any, **declared: Any) -> int:
     from harness.records import Store
     from harness.report.progress import ProgressView
 
-    sets = {"data.corpus": verb.data, "data.tokenizer": verb.tokenizer, **_pairs(verb.set)}
+    sets = {
+        "data.corpus": verb.data,
+        "data.tokenizer": verb.tokenizer,
+        "train.device": verb.device,
+        **_pairs(verb.set),
+    }
     cache = verb.out / "cache"
     request = Request(
         name=name,
