@@ -179,12 +179,17 @@ class MixerSpec:
         Config: frozen dataclass of knobs, choices, switches and sizes.
         Layer: module `Layer(dims, config, *, layer_index, core)` with `forward(x, shared) -> y`, [B, T, M] to
             [B, T, M]; optionally `step(x, state, shared) -> (y, state)` for one token (state None at the start),
-            `inputs(x, shared)` (the arguments of `reference`) and `draw(name, parameter, generator)` (its own
-            initial values; None leaves a parameter to the model's rule).
+            `inputs(x, shared)` (the arguments of `reference`), `draw(name, parameter, generator)` (its own
+            initial values; None leaves a parameter to the model's rule) and `scalars()` (numbers worth following,
+            name to a tensor [H] or [H, W]; given as the parameters themselves, their gradients are followed too).
         source: paper and equation.
         reference: the definition of correct, term by term.
         backends: fastest first; "auto" takes the first that does not refuse.
         aliases: other names, each with the fields it pins.
+        linear_in: the argument that `reference` is linear in, all else given; the identity in its place makes the
+            output the attention map. None where there is no such argument, and so no map.
+        plain: arguments of `reference` under which its weights are the plain softmax of the same scores; None where
+            no arguments make them so.
         identities: arms of this variant that compute the same function as another arm, bit for bit.
         checks_past: tokens after which a window or chunk of the config repeats itself; lengths tested go past it.
         bf16_output, bf16_gradient: largest error in bfloat16, as a share of the largest entry of the reference.
@@ -198,6 +203,8 @@ class MixerSpec:
     reference: Callable[..., Any] | None = None
     backends: tuple[Backend, ...] = ()
     aliases: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    linear_in: str | None = "v"
+    plain: Mapping[str, Any] | None = None
     identities: Mapping[str, str] = dataclasses.field(default_factory=dict)
     checks_past: Callable[[Any], int] = lambda config: 0
     bf16_output: float = 2e-2

@@ -170,6 +170,11 @@ class Layer(ops.ScoreLayer):
             "renormalise": config.renormalise,
         }
 
+    def scalars(self) -> dict[str, Tensor]:
+        """The table [H, W] and tau [H]; the threshold of a query that sees n keys is -tau / n."""
+        found = {"bias": self.bias, "tau": self.tau}
+        return {name: value for name, value in found.items() if value is not None}
+
     def finish(self, out: Tensor, v: Tensor) -> Tensor:
         """RMS norm of each head's output, where it is asked for."""
         return F.rms_norm(out, out.shape[-1:], eps=1e-6) if self.config.output_norm else out
@@ -185,6 +190,7 @@ SPEC = MixerSpec(
         Backend(name="sdpa", run=_sdpa, supports=_softmax_only),
         Backend(name="reference", run=reference),
     ),
+    plain={"tau": None},
     identities={
         "lazy[bias=off,elastic=off]": "softmax",
         "lazy[bias=off,elastic=off,rope=off]": "softmax[positions=none]",

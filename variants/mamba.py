@@ -238,6 +238,7 @@ SPEC = MixerSpec(
     Layer=Layer,
     source="arXiv 2312.00752, algorithm 2",
     reference=reference,
+    linear_in="u",
     backends=(
         Backend(
             name="mamba_ssm", run=mamba_ssm, forward=("cuda",), backward=("cuda",),

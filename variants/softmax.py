@@ -84,6 +84,7 @@ SPEC = MixerSpec(
     Layer=Layer,
     source="arXiv 1706.03762, section 3.2.1",
     reference=reference,
+    plain={},
     backends=(
         Backend(
             name="flash_attn",
