@@ -26,6 +26,8 @@ class ModelConfig:
         positions: positions added at the model's input, beside what the mixer does with its own.
         tie_embeddings: one matrix for reading and predicting tokens.
         init_std: standard deviation of the matrices' normal start; none is 1 / sqrt(inputs of the matrix).
+        pattern: variants that the layers repeat in turn, `lazy,softmax`: the run's own by its name and with its
+            config, others with their defaults; none is the run's own in every layer.
     """
 
     num_layers: int = size(2, least=1)
@@ -35,6 +37,7 @@ class ModelConfig:
     positions: str = choice("none", "learned")
     tie_embeddings: bool = choice(False, True)
     init_std: float | None = size(None, above=0)
+    pattern: str | None = size(None, absent=None)
 
     def __post_init__(self) -> None:
         if self.model_dim % self.num_heads:
@@ -61,6 +64,7 @@ class TrainConfig:
         weight_decay, beta1, beta2: of AdamW.
         clip: largest norm of the whole gradient.
         seed: of the initial values and of the data order.
+        init_seed: of the initial values alone; none is `seed`.
         dtype: `bfloat16` computes under autocast, weights stay float32.
         device: kind of device; `auto` is CUDA where there is one.
         backend: of the mixer's core; `auto` is the fastest correct one here.
@@ -79,6 +83,7 @@ class TrainConfig:
     beta2: float = knob(0.95, low=0.9, high=0.999, least=0, most=0.99999)
     clip: float = size(1.0, above=0)
     seed: int = size(0, least=0)
+    init_seed: int | None = size(None, least=0, absent=None)
     dtype: str = choice("float32", "bfloat16")
     device: str = choice("auto", "cpu", "cuda")
     backend: str = size("auto")

@@ -61,16 +61,17 @@ def commit() -> dict[str, Any]:
     return dict(_commit(ROOT))
 
 
-def code_hash(variant: str) -> str:
+def code_hash(variant: str, pattern: str | None = None) -> str:
     """Hash of the code that decides a number: when it changes, older rows of a table are stale.
 
     What this process has asked for once stays as it was, as the code that it has imported does.
 
     Args:
         variant: name of a shipped variant, or path of a user's file.
+        pattern: the model's pattern of variants, where it has one.
 
     Returns:
-        64 hexadecimal digits, the SHA-256 over names and contents of `DECIDES` and of the variant's file.
+        64 hexadecimal digits, the SHA-256 over names and contents of `DECIDES` and of the files of its variants.
 
     Raises:
         OSError: one of the files cannot be read.
@@ -78,12 +79,15 @@ def code_hash(variant: str) -> str:
     # A user's file is imported anew when it changes.
     theirs = variant.endswith(".py")
     own = Path(variant).read_bytes() if theirs else _once(ROOT / "variants" / f"{variant}.py")
-    return _hash(ROOT / "harness", own)
+    others = [ROOT / "variants" / f"{name}.py" for name in (pattern or "").split(",") if name not in ("", variant)]
+    # A user's file stands in its pattern by a name that only importing it tells.
+    return _hash(ROOT / "harness", own, *(_once(file) for file in dict.fromkeys(others) if file.exists()))
 
 
-def _hash(harness: Path, own: bytes) -> str:
+def _hash(harness: Path, *variants: bytes) -> str:
     files = [file for name in DECIDES for file in _sources(harness / name)]
-    parts = [*((file.relative_to(harness).as_posix(), _once(file)) for file in files), ("variant", own)]
+    parts = [(file.relative_to(harness).as_posix(), _once(file)) for file in files]
+    parts += [("variant", content) for content in variants]
     digest = hashlib.sha256()
     for name, content in parts:
         # A checkout may turn line ends into CRLF; the code is the same.

@@ -168,6 +168,69 @@ class Backend:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Work:
+    """FLOPs of one token.
+
+    A multiply-add is two. Beside matrix products each +, -, *, /, comparison, exp, log and root of one number is one,
+    and what is made of these (sigmoid: 4) is their sum; a sum or maximum over n numbers is n. What a pass computes
+    once for all its rows (angles, masks, tables) is left out.
+
+    Args:
+        products: in matrix products and convolutions.
+        elementwise: in all else.
+    """
+
+    products: float
+    elementwise: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Both together."""
+        return self.products + self.elementwise
+
+    def __add__(self, other: Work) -> Work:
+        """Work of two parts together."""
+        return Work(products=self.products + other.products, elementwise=self.elementwise + other.elementwise)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a mixer's layer, projections included, or a whole model costs at a length: of the function, not of a backend.
+
+    Args:
+        forward: of a training pass, for each token, mean over a causal sequence. Hidden pairs are no work: where keys
+            are all those up to the query, T tokens have (T + 1) / 2 pairs each, a share (T + 1) / 2T of the full square.
+        decode: of one more token when the sequence then has that length.
+        state_bytes: kept between two steps of decoding one sequence of that length, in float32.
+        parameters: trained numbers.
+    """
+
+    forward: Work
+    decode: Work
+    state_bytes: int
+    parameters: int
+
+    @property
+    def backward(self) -> Work:
+        """Twice the forward pass: a product has two gradients. What a backend computes again is not counted."""
+        return self.forward + self.forward
+
+    @property
+    def training(self) -> float:
+        """FLOPs of a token in training, forward and backward."""
+        return self.forward.total + self.backward.total
+
+    def __add__(self, other: Cost) -> Cost:
+        """Two parts of a model together."""
+        return Cost(
+            forward=self.forward + other.forward,
+            decode=self.decode + other.decode,
+            state_bytes=self.state_bytes + other.state_bytes,
+            parameters=self.parameters + other.parameters,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class MixerSpec:
     """A token mixer, whole: what a variant's file exports as `SPEC`.
 
@@ -191,6 +254,8 @@ class MixerSpec:
         plain: arguments of `reference` under which its weights are the plain softmax of the same scores; None where
             no arguments make them so.
         identities: arms of this variant that compute the same function as another arm, bit for bit.
+        cost: `cost(dims, config, length)`, what one layer costs at a length.
+        state_knob: the config's field that makes the state larger or smaller; empty where nothing does.
         checks_past: tokens after which a window or chunk of the config repeats itself; lengths tested go past it.
         bf16_output, bf16_gradient: largest error in bfloat16, as a share of the largest entry of the reference.
         bf16_reason: why they are wider than 2e-2 and 5e-2, where they are.
@@ -206,6 +271,8 @@ class MixerSpec:
     linear_in: str | None = "v"
     plain: Mapping[str, Any] | None = None
     identities: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cost: Callable[[Dims, Any, int], Cost] | None = None
+    state_knob: str = ""
     checks_past: Callable[[Any], int] = lambda config: 0
     bf16_output: float = 2e-2
     bf16_gradient: float = 5e-2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +13,37 @@ from harness.config import RunConfig, TrainConfig
 from harness.fields import restore
 from harness.model import Decoder, initialise, seed_everything
 from harness.registry import core_of, find
-from harness.spec import Dims
+from harness.spec import Dims, MixerSpec
+
+
+@dataclass(frozen=True)
+class Mixer:
+    """The mixer of a layer: its specification, its config, the name of its backend."""
+
+    spec: MixerSpec
+    config: Any
+    backend: str
+
+
+def mixers(run: RunConfig) -> tuple[Mixer, ...]:
+    """The mixer of each layer of a run: its own, or those that its pattern repeats, the others at their defaults.
+
+    Raises:
+        UsageError: a variant cannot be found or configured.
+    """
+    own = find(run.variant).spec
+    names = (run.model.pattern or own.name).split(",")
+    backends = dict(zip(dict.fromkeys(names), run.train.backend.split(","), strict=True))
+    specs = {name: own if name == own.name else find(name).spec for name in backends}
+    kinds = {
+        name: Mixer(
+            spec,
+            restore(spec.Config, run.mixer, where=spec.name) if spec is own else spec.Config(),
+            backends[name],
+        )
+        for name, spec in specs.items()
+    }
+    return tuple(kinds[names[index % len(names)]] for index in range(run.model.num_layers))
 
 
 def build_model(run: RunConfig, *, vocab_size: int) -> Decoder:
@@ -26,18 +57,19 @@ def build_model(run: RunConfig, *, vocab_size: int) -> Decoder:
         UsageError: the variant cannot be found or configured.
         ValueError: the layer refuses these dimensions.
     """
-    spec = find(run.variant).spec
-    config: Any = restore(spec.Config, run.mixer, where=spec.name)
-    core = core_of(spec, run.train.backend)
+    kinds = mixers(run)
+    seed = run.train.seed if run.train.init_seed is None else run.train.init_seed
 
     def mixer(dims: Dims, index: int) -> nn.Module:
         # What a constructor draws by itself depends on the seed and the layer, not on what was built before.
-        seed_everything("layer", run.train.seed, index)
-        layer: nn.Module = spec.Layer(dims, config, layer_index=index, core=core)
+        seed_everything("layer", seed, index)
+        kind = kinds[index]
+        core = core_of(kind.spec, kind.backend)
+        layer: nn.Module = kind.spec.Layer(dims, kind.config, layer_index=index, core=core)
         return layer
 
     model = Decoder(run.model, vocab_size=vocab_size, length=run.data.length, mixer=mixer)
-    initialise(model, seed=run.train.seed, std=run.model.init_std)
+    initialise(model, seed=seed, std=run.model.init_std)
     return model.to(run.train.device)
 
 
