@@ -86,9 +86,9 @@ def run(planned: Plan, store: Store, options: Options, notify: Callable[[Event],
     store.write_experiment(index)
     try:
         execute(planned, store, options, notify)
-        index = planned.file(timing=time_arms(planned, store))
+        index = planned.file(timing=time_arms(planned, store, notify))
         store.write_experiment(index)
-        _score_references(planned, store)
+        _score_references(planned, store, notify)
     except KeyboardInterrupt:
         raise Interrupted(report.result(index, store)) from None
     result = report.result(index, store)
@@ -96,10 +96,11 @@ def run(planned: Plan, store: Store, options: Options, notify: Callable[[Event],
     return result
 
 
-def _score_references(planned: Plan, store: Store) -> None:
+def _score_references(planned: Plan, store: Store, notify: Callable[[Event], None]) -> None:
     data = planned.arms[0].runs[0].data
     where = {"fingerprint": planned.source.fingerprint, "length": data.length, "tokens": data.report_tokens}
     if store.reference(**where) is None:
+        notify(Event(kind="phase", label="scoring trivial predictors"))
         rows = references(planned.source, length=data.length, tokens=data.report_tokens)
         found = [
             ReferenceRow(name=row.name, nats_per_token=row.nats_per_token, bits_per_byte=row.bits_per_byte)

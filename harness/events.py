@@ -11,7 +11,8 @@ class Event:
     """What the screen may want to know.
 
     Args:
-        kind: `planned` (total and left are set), `step`, `ended`, `waiting` (another process trains the run).
+        kind: `planned` (total and left are set), `step`, `ended`, `waiting` (another process trains the run),
+            `phase` (what is done beside training is named by `label`).
         worker: index of the worker.
         label, seed: of the run.
         step, steps, loss: where it stands.
@@ -19,7 +20,7 @@ class Event:
         total, left: runs of the experiment, and those that still have to be trained.
     """
 
-    kind: Literal["planned", "step", "ended", "waiting"]
+    kind: Literal["planned", "step", "ended", "waiting", "phase"]
     worker: int = 0
     label: str = ""
     seed: int = 0

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,6 +18,7 @@ import torch
 from harness import environment
 from harness.config import RunConfig
 from harness.data import Source
+from harness.events import Event
 from harness.experiment import Plan
 from harness.records import Store, TimingRecord
 from harness.train import step_function
@@ -26,8 +27,13 @@ WARM_UP = 2
 ROUNDS = 9
 
 
-def time_arms(plan: Plan, store: Store) -> str:
+def time_arms(plan: Plan, store: Store, notify: Callable[[Event], None]) -> str:
     """Measure the arms of a plan together, unless this machine has done so before.
+
+    Args:
+        plan: the experiment.
+        store: where the record is looked up and written.
+        notify: told before a measurement starts.
 
     Returns:
         The key of the timing record.
@@ -40,6 +46,7 @@ def time_arms(plan: Plan, store: Store) -> str:
     asked = "\0".join([environment.machine(), *sorted(runs), *sorted(codes)])
     key = hashlib.sha256(asked.encode()).hexdigest()[:16]
     if store.timing(key) is None:
+        notify(Event(kind="phase", label="timing the arms"))
         started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
         arms = _in_fresh_process(runs, plan.source)
         store.write_timing(

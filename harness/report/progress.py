@@ -62,10 +62,20 @@ class ProgressView:
             self._step(event)
         elif event.kind == "ended":
             self._ended(event)
+        elif event.kind == "phase":
+            self._phase(event.label)
         elif not self.console.is_terminal:
             self.console.print(f"{event.label} seed {event.seed}: another process trains it, waiting")
         else:
             self._bar(event, f"{event.label} seed {event.seed}", "in another process", 0.0)
+
+    def _phase(self, name: str) -> None:
+        for bar in self.bars.values():
+            self.each.update(bar, visible=False)
+        if self.all is not None:
+            self.whole.update(self.all, left=name)
+        if not self.console.is_terminal:
+            self.console.print(name)
 
     def _step(self, event: Event) -> None:
         share = event.step / event.steps
