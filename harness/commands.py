@@ -98,7 +98,7 @@ def run(planned: Plan, store: Store, options: Options, notify: Callable[[Event],
 
 def _score_references(planned: Plan, store: Store, notify: Callable[[Event], None]) -> None:
     data = planned.arms[0].runs[0].data
-    where = {"fingerprint": planned.source.fingerprint, "length": data.length, "tokens": data.report_tokens}
+    where: dict[str, Any] = {"fingerprint": planned.source.fingerprint, "length": data.length, "tokens": data.report_tokens}
     if store.reference(**where) is None:
         notify(Event(kind="phase", label="scoring trivial predictors"))
         rows = references(planned.source, length=data.length, tokens=data.report_tokens)
