@@ -34,6 +34,7 @@ class Moment:
         loss: training loss of this step in nats per token.
         model: the model as it is now.
         run: the run's config.
+        selection_loss_nats: loss on the selection split, at the points of the curve alone.
     """
 
     step: int
@@ -41,6 +42,7 @@ class Moment:
     loss: float
     model: nn.Module
     run: RunConfig
+    selection_loss_nats: float | None = None
 
 
 @dataclass
@@ -48,7 +50,7 @@ class Outcome:
     """How a run ended.
 
     Args:
-        status: `ok`, or the status of its failure.
+        status: `ok`, `stopped` by a callback, or the status of its failure.
         error: one line about the failure.
         metrics: report-split metrics of the last step, units in their names; empty for a run that broke off.
         curve: points with `step`, `train_loss_nats` (mean since the last point) and `selection_loss_nats`.
@@ -66,7 +68,8 @@ class Outcome:
     model: Decoder | None = None
 
 
-Callback = Callable[[Moment], None]
+Callback = Callable[[Moment], "bool | None"]
+"""Called after each step; a true answer ends the run there."""
 
 
 def train(
@@ -76,6 +79,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     checkpoint: Path | None = None,
     code: str = "",
+    report: bool = True,
 ) -> Outcome:
     """Train one run, or go on with one that was killed: both end in the same bits.
 
@@ -85,6 +89,7 @@ def train(
         callbacks: called after each step, in order.
         checkpoint: file that keeps the run's state; it is removed by whoever has recorded the outcome.
         code: hash of the code that decides numbers; a checkpoint of other code is not continued.
+        report: score the report split at the end; a search must not see it.
 
     Returns:
         The outcome. A loss that is not finite, or that ends above the uniform one, is `diverged`.
@@ -106,12 +111,18 @@ def train(
             loss = state.advance()
             now = time.monotonic()
             state.seconds = before + now - started
-            for callback in callbacks:
-                callback(Moment(state.step, config.steps, loss, model, run))
+            point = state.curve[-1]["selection_loss_nats"] if state.step in state.marks else None
+            moment = Moment(state.step, config.steps, loss, model, run, point)
+            if any([callback(moment) for callback in callbacks]):
+                outcome.status = "stopped"
+                break
             if checkpoint is not None and now - saved > SECONDS_BETWEEN_CHECKPOINTS:
                 files.save(checkpoint, key=key, model=model, optimiser=state.optimiser, progress=state.progress())
                 saved = time.monotonic()
-        _report(run, source, model, outcome)
+        if outcome.status == "ok" and report:
+            _report(run, source, model, outcome)
+        elif outcome.status == "ok":
+            _refuse_useless(state.curve[-1]["selection_loss_nats"], source)
     except RunFailed as failure:
         outcome.status, outcome.error = failure.status, failure.reason
     outcome.curve, outcome.seconds = state.curve, before + time.monotonic() - started
@@ -136,9 +147,13 @@ def _report(run: RunConfig, source: Source, model: nn.Module, outcome: Outcome) 
     score = evaluate(model, data, device=run.train.device, dtype=run.train.dtype)
     groups = {f"{name}_loss_nats": nats for name, nats in score.groups.items()}
     outcome.metrics = {"val_loss_nats": score.nats, "val_bits_per_byte": score.bits_per_byte, **groups}
+    _refuse_useless(score.nats, source)
+
+
+def _refuse_useless(nats: float, source: Source) -> None:
     uniform = math.log(source.vocab_size)
-    if not score.nats <= uniform:
-        raise RunFailed("diverged", f"the last loss, {score.nats:.4g}, lies above the uniform one, {uniform:.4g}")
+    if not nats <= uniform:
+        raise RunFailed("diverged", f"the last loss, {nats:.4g}, lies above the uniform one, {uniform:.4g}")
 
 
 class _Loop:
