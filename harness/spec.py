@@ -195,11 +195,11 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a mixer's layer, projections included, or a whole model costs at a length: of the function, not of a backend.
+    """What a mixer's layer, projections included, or a whole model costs at a length; a backend may do more.
 
     Args:
         forward: of a training pass, for each token, mean over a causal sequence. Hidden pairs are no work: where keys
-            are all those up to the query, T tokens have (T + 1) / 2 pairs each, a share (T + 1) / 2T of the full square.
+            are all those up to the query, a token has (T + 1) / 2 of them, a share (T + 1) / 2T of the full square.
         decode: of one more token when the sequence then has that length.
         state_bytes: kept between two steps of decoding one sequence of that length, in float32.
         parameters: trained numbers.
