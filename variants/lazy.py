@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harness import ops
-from harness.spec import Backend, Dims, MixerSpec, Reason, choice, knob, size, switch
+from harness.ops import costs
+from harness.spec import Backend, Cost, Dims, MixerSpec, Reason, choice, knob, size, switch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +181,23 @@ class Layer(ops.ScoreLayer):
         return F.rms_norm(out, out.shape[-1:], eps=1e-6) if self.config.output_norm else out
 
 
+def cost(dims: Dims, config: Config, length: int) -> Cost:
+    """A softmax of each row; a sum with the table, the threshold and what follows it where they are there."""
+    cut = 2 + 2 * config.renormalise if config.elastic else 0
+    offset = config.elastic and config.divide_by_n
+    normed = 3 * dims.head_dim + 3 if config.output_norm else 0
+    learned = config.bias * config.bias_length + (config.elastic and config.tau == "learned")
+    return costs.score_cost(
+        dims,
+        config,
+        length,
+        pair=costs.SOFTMAX + config.bias + cut,
+        query=offset + normed,
+        parameters=dims.num_heads * learned,
+        rope=config.rope,
+    )
+
+
 SPEC = MixerSpec(
     name="lazy",
     Config=Config,
@@ -191,6 +209,8 @@ SPEC = MixerSpec(
         Backend(name="reference", run=reference),
     ),
     plain={"tau": None},
+    cost=cost,
+    state_knob="kv_heads",
     identities={
         "lazy[bias=off,elastic=off]": "softmax",
         "lazy[bias=off,elastic=off,rope=off]": "softmax[positions=none]",

@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harness import ops
+from harness.ops import costs
 from harness.ops.scan import mamba_ssm, mamba_ssm_probe, scan_in_blocks
-from harness.spec import Backend, Dims, MixerSpec, Reason, knob, size, switch
+from harness.spec import Backend, Cost, Dims, MixerSpec, Reason, Work, knob, size, switch
 
 SMALLEST_STEP = 1e-4
 KERNEL_STATES = 256
@@ -232,6 +233,25 @@ def _few_states(dims: Dims, config: Config) -> Reason:
     return None
 
 
+def cost(dims: Dims, config: Config, length: int) -> Cost:
+    """Projections and convolution; seven operations for each state of a token and what each channel adds."""
+    width, states, rank = dims.model_dim, config.state, math.ceil(dims.model_dim / 16)
+    inner = config.expand * width
+    parts = rank * config.selective_delta + states * (config.selective_b + config.selective_c)
+    matrices = width * inner * (2 + config.gate) + inner * (parts + rank * config.selective_delta)
+    taps = config.conv_width * config.conv
+    token = costs.SILU + config.conv + (1 + costs.SOFTPLUS) * config.selective_delta + 1
+    token += 2 * config.skip + (costs.SILU + 1) * config.gate
+    work = Work(products=2.0 * (matrices + inner * taps), elementwise=inner * (7.0 * states + token))
+    constant = states * ((not config.selective_b) + (not config.selective_c))
+    return Cost(
+        forward=work,
+        decode=work,
+        state_bytes=costs.FLOAT32 * inner * (states + max(taps - 1, 0)),
+        parameters=matrices + inner * (taps + config.conv + 1 + states + config.skip) + constant,
+    )
+
+
 SPEC = MixerSpec(
     name="mamba",
     Config=Config,
@@ -247,5 +267,7 @@ SPEC = MixerSpec(
         Backend(name="blocks", run=scan_in_blocks),
         Backend(name="reference", run=reference),
     ),
+    cost=cost,
+    state_knob="state",
     checks_past=lambda config: config.conv_width,
 )

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from harness import ops
-from harness.spec import Backend, Dims, MixerSpec, Reason, choice, size
+from harness.ops import costs
+from harness.spec import Backend, Cost, Dims, MixerSpec, Reason, choice, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,12 @@ class Layer(ops.ScoreLayer):
         return {"bias": bias, "window": self.window}
 
 
+def cost(dims: Dims, config: Config, length: int) -> Cost:
+    """A softmax of each row; ALiBi adds one number to a score."""
+    pair = costs.SOFTMAX + (config.positions == "alibi")
+    return costs.score_cost(dims, config, length, pair=pair, rope=config.positions == "rope")
+
+
 SPEC = MixerSpec(
     name="softmax",
     Config=Config,
@@ -106,6 +113,8 @@ SPEC = MixerSpec(
         ),
         Backend(name="reference", run=reference),
     ),
+    cost=cost,
+    state_knob="window",
     aliases={"flash": {"backend": "sdpa"}},
     checks_past=lambda config: config.window or 0,
 )
