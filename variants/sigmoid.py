@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harness import ops
-from harness.spec import Backend, Dims, MixerSpec, choice, size, switch
+from harness.ops import costs
+from harness.spec import Backend, Cost, Dims, MixerSpec, choice, size, switch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +110,21 @@ class Layer(ops.ScoreLayer):
         }
 
 
+def cost(dims: Dims, config: Config, length: int) -> Cost:
+    """A sum and a sigmoid for each score, or its logarithm and a softmax; a norm for each query and key."""
+    weigh = costs.LOG_SIGMOID + costs.SOFTMAX if config.row_norm else costs.SIGMOID
+    normed = dims.num_heads + (config.kv_heads or dims.num_heads) if config.qk_norm else 0
+    return costs.score_cost(
+        dims,
+        config,
+        length,
+        pair=1 + weigh + (config.positions == "alibi"),
+        token=normed * costs.norm(dims.head_dim),
+        parameters=2 * dims.head_dim * config.qk_norm,
+        rope=config.positions == "rope",
+    )
+
+
 SPEC = MixerSpec(
     name="sigmoid",
     Config=Config,
@@ -116,4 +132,6 @@ SPEC = MixerSpec(
     source="arXiv 2409.04431, equation 3",
     reference=reference,
     backends=(Backend(name="reference", run=reference),),
+    cost=cost,
+    state_knob="kv_heads",
 )

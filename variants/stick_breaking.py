@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harness import ops
-from harness.spec import Backend, Dims, MixerSpec, choice, size
+from harness.ops import costs
+from harness.spec import Backend, Cost, Dims, MixerSpec, choice, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +106,22 @@ class Layer(ops.ScoreLayer):
         return normed.view_as(mixed).to(v.dtype)
 
 
+def cost(dims: Dims, config: Config, length: int) -> Cost:
+    """Two logarithms of a sigmoid, a running sum and an exp for each score; what the policy does with the rest."""
+    width = dims.head_dim
+    rest = {"dropped": 0, "value": 2 * width, "head_bias": 9 * width + 4}[config.remainder]
+    return costs.score_cost(
+        dims,
+        config,
+        length,
+        pair=2 * costs.LOG_SIGMOID + 4,
+        query=1 + rest,
+        parameters=3 * dims.model_dim * (config.remainder == "head_bias"),
+        rope=config.positions == "rope",
+        own=config.attend_current,
+    )
+
+
 SPEC = MixerSpec(
     name="stick_breaking",
     Config=Config,
@@ -112,4 +129,6 @@ SPEC = MixerSpec(
     source="arXiv 2410.17980, equations 1 to 4",
     reference=reference,
     backends=(Backend(name="reference", run=reference),),
+    cost=cost,
+    state_knob="kv_heads",
 )
