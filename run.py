@@ -106,9 +106,9 @@ class Report(_Common):
         from harness.records import Store
 
         store = Store(self.out)
-        result = report.result(commands.find_experiment(store, self.experiment), store)
-        report.write_tables(result, store)
-        return _show(self, result, store)
+        found = commands.find_experiment(store, self.experiment)
+        report.write_tables(found, store)
+        return _show(self, report.result(found, store), store)
 
 
 @dataclass(kw_only=True)

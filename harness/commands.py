@@ -92,7 +92,7 @@ def run(planned: Plan, store: Store, options: Options, notify: Callable[[Event],
     except KeyboardInterrupt:
         raise Interrupted(report.result(index, store)) from None
     result = report.result(index, store)
-    report.write_tables(result, store)
+    report.write_tables(index, store)
     return result
 
 
@@ -110,16 +110,15 @@ def _score_references(planned: Plan, store: Store, notify: Callable[[Event], Non
 
 
 def find_experiment(store: Store, name: str) -> ExperimentFile:
-    """The experiment of a name, or of a name with its key; of several with one name the newest.
+    """The experiment of a name, or of a name with its key; of several with one name the last.
 
     Raises:
         UsageError: there is none.
     """
-    every = store.all_experiments()
-    found = [file for file in every if name in (file.name, file.stem)]
-    if not found:
-        raise unknown("recorded experiment", name, [file.stem for file in every] or ["none yet"])
-    return found[-1]
+    found = store.latest_experiment(name)
+    if found is None:
+        raise unknown("recorded experiment", name, [file.stem for file in store.all_experiments()] or ["none yet"])
+    return found
 
 
 def listing() -> dict[str, Any]:

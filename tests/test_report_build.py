@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from pathlib import Path
 
-import fakes
 import pytest
 
-from harness import report
+from harness import environment, report
 from harness.errors import RecordError
 from harness.records import Store
+from tests import fakes
 
 
 def rows(result: report.Result) -> dict[str, report.Row]:
@@ -203,3 +204,22 @@ def test_a_report_writes_nothing_by_itself(tmp_path: Path) -> None:
     report.render(report.result(index, Store(tmp_path)), 80)
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
     assert store.problems == []
+
+
+def test_of_several_experiments_with_one_name_the_last_written_is_meant(tmp_path: Path) -> None:
+    index, store = fakes.study(tmp_path, {"softmax": [2.0, 2.1], "lazy": [1.9, 2.0]})
+    other = dataclasses.replace(index, key="ffffffff")
+    store.write_experiment(other)
+    for place, file in enumerate((other, index)):
+        os.utime(store.root / "experiments" / f"{file.stem}.json", ns=(place, place))
+    assert store.latest_experiment(index.name) == index
+    assert store.latest_experiment(other.stem) == other
+    assert store.latest_experiment("another") is None
+
+
+def test_tables_on_disk_do_not_change_when_code_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, store = fakes.study(tmp_path, {"softmax": [2.0, 2.1], "lazy": [1.9, 2.0]})
+    before = report.markdown(report.result(index, store, present=False))
+    monkeypatch.setattr(environment, "code_hash", lambda variant: "0" * 64)
+    assert report.result(index, store).arms[0].stale
+    assert report.markdown(report.result(index, store, present=False)) == before

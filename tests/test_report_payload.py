@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fakes
 import pandas
 
 from harness import report
+from tests import fakes
 
 INTERVAL = {"mean", "low", "high"}
 ARM = {

@@ -8,7 +8,6 @@ import itertools
 import re
 from collections.abc import Callable
 
-import fakes
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from rich.console import Console
 from harness import report
 from harness.report.columns import columns
 from harness.report.layout import fit, fold
+from tests import fakes
 
 WIDTHS = (60, 72, 80, 100, 120, 140, 200)
 

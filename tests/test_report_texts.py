@@ -6,12 +6,12 @@ import csv
 import io
 from pathlib import Path
 
-import fakes
 import pytest
 
 from harness import report
 from harness.errors import RecordError
 from harness.records import Store
+from tests import fakes
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -35,14 +35,14 @@ def test_the_table_is_the_one_that_was_looked_at(tmp_path: Path, name, outcomes,
 
 def test_a_rebuild_gives_the_same_bytes(tmp_path: Path) -> None:
     index, store = fakes.study(tmp_path, FAILED, same=fakes.SAME)
-    paths = report.write_tables(report.result(index, store), store)
+    paths = report.write_tables(index, store)
     assert [path.name for path in paths] == ["parts-0a1b2c3d.md", "parts-0a1b2c3d.csv"]
     assert all(path.parent == store.tables for path in paths)
     first = [path.read_bytes() for path in paths]
     again = Store(tmp_path)
     found = again.experiment("parts", "0a1b2c3d")
     assert found is not None
-    report.write_tables(report.result(found, again), again)
+    report.write_tables(found, again)
     assert [path.read_bytes() for path in paths] == first
     assert len(list(store.tables.iterdir())) == 2
 
@@ -51,7 +51,7 @@ def test_a_table_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     index, store = fakes.study(tmp_path, {"softmax": [2.0]})
     store.tables.write_text("in the way")
     with pytest.raises(RecordError, match="tables"):
-        report.write_tables(report.result(index, store), store)
+        report.write_tables(index, store)
 
 
 def test_csv_reads_back_as_the_numbers_of_the_frame(tmp_path: Path) -> None:

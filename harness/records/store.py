@@ -157,6 +157,12 @@ class Store:
         """Every experiment there is."""
         return self._experiments.all()
 
+    def latest_experiment(self, name: str) -> ExperimentFile | None:
+        """The experiment of that name, or of that name and key; of several the one written last."""
+        found = [file for file in self.all_experiments() if name in (file.name, file.stem)]
+        folder = self.root / "experiments"
+        return max(found, key=lambda file: (folder / f"{file.stem}.json").stat().st_mtime_ns, default=None)
+
     def write_measurement(
         self, record: MeasurementRecord, arrays: Mapping[str, NDArray[Any]] | None = None
     ) -> MeasurementRecord:

@@ -20,12 +20,14 @@ BITS = "val_bits_per_byte"
 Records = tuple[RunRecord | None, ...]
 
 
-def result(experiment: ExperimentFile, store: Store) -> Result:
+def result(experiment: ExperimentFile, store: Store, *, present: bool = True) -> Result:
     """The table of an experiment as its records give it now, partial where some are missing.
 
     Args:
         experiment: the index of arms and runs.
         store: the records.
+        present: hold the rows against the code as it is now, so that stale ones are marked; tables on disk say what
+            was recorded and do not change when code does.
 
     Returns:
         The table.
@@ -33,7 +35,7 @@ def result(experiment: ExperimentFile, store: Store) -> Result:
     Raises:
         RecordError: a record belongs to other data, another seed, or lacks the primary metric.
     """
-    current = _Codes()
+    current = _Codes() if present else _NoCodes()
     found = {arm["label"]: _records(arm, store, current) for arm in experiment.arms}
     for label, records in found.items():
         _check(label, records, experiment)
@@ -80,6 +82,13 @@ class _Codes:
     def gone(self) -> list[str]:
         """Variants whose file cannot be read."""
         return [variant for variant, code in self.known.items() if code is None]
+
+
+class _NoCodes(_Codes):
+    """No present code: nothing is stale, nothing is gone."""
+
+    def __call__(self, variant: str) -> str | None:
+        return None
 
 
 def _records(arm: Arm, store: Store, current: Callable[[str], str | None]) -> Records:

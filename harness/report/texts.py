@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.records import Store, write_whole
+from harness.records import ExperimentFile, Store, write_whole
+from harness.report.build import result
 from harness.report.columns import columns
 from harness.report.formats import fixed
 from harness.report.frames import flat, flat_reference
@@ -77,8 +78,8 @@ def _plain(name: str, value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def write_tables(result: Result, store: Store) -> list[Path]:
-    """Writes both beside the records, each whole or not at all.
+def write_tables(experiment: ExperimentFile, store: Store) -> list[Path]:
+    """Writes both beside the records, each whole or not at all; they change only with the records.
 
     Returns:
         The files, `tables/<name>-<key>.md` and `.csv`.
@@ -86,10 +87,11 @@ def write_tables(result: Result, store: Store) -> list[Path]:
     Raises:
         RecordError: one cannot be written; the message names it and the reason.
     """
-    written: Sequence[tuple[str, str]] = [(".md", markdown(result)), (".csv", csv(result))]
+    recorded = result(experiment, store, present=False)
+    written: Sequence[tuple[str, str]] = [(".md", markdown(recorded)), (".csv", csv(recorded))]
     paths = []
     for ending, text in written:
-        path = store.tables / f"{result.experiment.stem}{ending}"
+        path = store.tables / f"{experiment.stem}{ending}"
         write_whole(path, text.encode())
         paths.append(path)
     return paths
