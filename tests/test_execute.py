@@ -94,8 +94,11 @@ def test_a_truncated_and_a_foreign_record_are_named_skipped_and_kept(whole: Path
         (whole / "runs" / "foreign.json").unlink()
 
 
-@pytest.mark.parametrize(("fault", "status"), [("raise", "the mixer gave up"), ("shape", "the same shape"),
-                                               ("nan", "diverged"), ("killed", "signal 9"), ("memory", "out of memory")])  # fmt: skip
+FAULTS = {"raise": "the mixer gave up", "shape": "the same shape", "nan": "diverged", "killed": "signal 9",
+          "memory": "out of memory"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "status"), FAULTS.items())
 def test_a_mixer_that_fails_is_a_row_and_the_others_go_on(fault: str, status: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
     arm = f"{tmp_path / 'broken.py'}[fault={fault}]"
@@ -176,8 +179,8 @@ def test_ctrl_c_keeps_finished_runs_and_prints_the_partial_table(tmp_path: Path)
 def test_workers_end_when_their_parent_is_gone(tmp_path: Path) -> None:
     extra = ("--seeds", "1", "--workers", "1", "--set", "train.steps=100000")
     command = cli.arguments("compare", "softmax", out=tmp_path / "out", extra=extra)
-    process = subprocess.Popen(command, cwd=cli.ROOT, env=cli.ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-                               start_new_session=True)  # fmt: skip
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=cli.ROOT, env=cli.ENVIRONMENT, start_new_session=True, **pipes)
     _until(process, b"to train")
     process.kill()
     # The pipes close only when every process that holds them has ended, the worker included.

@@ -91,7 +91,8 @@ def test_the_same_arm_twice_is_refused(pair: tuple[str, str]) -> None:
         ({"seeds": 0}, "at least 1"), ({"preset": "qick"}, "did you mean 'quick'"),
         ({"sets": {"train.stps": "3"}}, "did you mean 'steps'"), ({"sets": {"steps": "3"}}, "section.field=value"),
         ({"sets": {"lazy.tau": "fixed"}}, "go into its arm"), ({"baseline": "lazy"}, "no arm to be the baseline"),
-        ({"sets": {"model.num_heads": "64", "model.model_dim": "64"}}, "odd"), ({"sets": {"data.length": "2000"}}, "split"),
+        ({"sets": {"model.num_heads": "64", "model.model_dim": "64"}}, "odd"),
+        ({"sets": {"data.length": "2000"}}, "split"),
         ({"sets": {"train.device": "cuda"}}, "no CUDA"),
     ],
 )  # fmt: skip
