@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harness import ops
-from harness.spec import Backend, MixerSpec, size
+from harness.spec import Backend, Cost, MixerSpec, size
 from variants import lazy, softmax
 
 SPECS: dict[str, MixerSpec] = {}
@@ -70,6 +70,10 @@ def altered(name: str) -> Callable[[Callable[[Any, Tensor, Tensor], Any]], Any]:
         return alter
 
     return register
+
+
+def _no_state(dims: Any, config: Any, length: int) -> Cost:
+    return dataclasses.replace(softmax.cost(dims, softmax.Config(positions="none"), length), state_bytes=0)
 
 
 @altered("peeks at the next token")
@@ -286,3 +290,4 @@ class _OwnGradient(nn.Module):
 
 MINIMAL = MixerSpec(name="minimal", Config=Config, Layer=_OwnGradient)
 SPECS["has a wrong gradient for head 1 and no reference"] = MINIMAL
+SPECS["says that it keeps no state"] = dataclasses.replace(SOUND, cost=_no_state)

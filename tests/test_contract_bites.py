@@ -54,6 +54,7 @@ CASES = [
      "length 1, the gradient of v is missing, expected up to 2."),
     ("forms the threshold in bfloat16", {"bfloat16"}, "bfloat16", "x times 0.1: the output at position "),
     ("rounds float64 in its reference", VALUES, "values", "the reference turns float64 into float32"),
+    ("says that it keeps no state", {"cost"}, "cost", "it says 0 bytes of state after 130 tokens, step holds 33,280"),
     ("has a wrong gradient for head 1 and no reference", {"slope"}, "slope", "along a random direction of x"),
 ]
 
@@ -111,6 +112,7 @@ def test_config_layer_and_spec_are_enough_and_the_rest_is_not_given() -> None:
     assert {name: f.detail for name, f in found.items() if f.passed is None} == {
         "step": "Layer.step is not given",
         **dict.fromkeys(("inputs", *VALUES, "bfloat16"), "no reference is given"),
+        "cost": "no cost is given",
     }
     assert {finding.backend for finding in found.values()} == {"", "own"}
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from harness.contract import core, declared, flow, passes
+from harness.contract import core, declared, flow, passes, priced
 from harness.contract.finding import Absent, Broken, Finding
 from harness.contract.subject import Subject, told
 from harness.errors import BackendError, UsageError, unknown
@@ -34,8 +34,9 @@ CLAIMS: dict[str, Callable[[Subject], str]] = {
     "slope": core.slope,
     "bfloat16": core.bfloat16,
     "trained": passes.trained,
+    "cost": priced.cost,
 }
-_WITHOUT_BACKEND = ("docstring", "config")
+_WITHOUT_BACKEND = ("docstring", "config", "cost")
 # Where one of these is broken, the claims that need it would only repeat it under a wrong name.
 _FIRST = ("untouched", "shape", "deterministic")
 _NEEDS: dict[str, tuple[str, ...]] = {"docstring": (), "config": (), "causal": (*_FIRST, "batch"),

@@ -1,0 +1,64 @@
+"""The claim about what a mixer's file says it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from harness.contract.finding import Absent, Broken
+from harness.contract.subject import Subject
+
+MATRICES = (nn.Linear, nn.Conv1d, nn.Conv2d)
+
+
+def cost(subject: Subject) -> str:
+    """`cost` gives the layer's own parameters, the bytes of its live state, and no more products than torch counts."""
+    if subject.spec.cost is None:
+        raise Absent("no cost is given")
+    length, layer = subject.longest, subject.layer.last
+    found = subject.spec.cost(subject.dims, subject.config, length)
+    parameters = sum(parameter.numel() for parameter in layer.parameters())
+    if found.parameters != parameters:
+        raise Broken(f"it says {found.parameters:,} parameters, the layer has {parameters:,}")
+    tried = ["parameters"]
+    if hasattr(layer, "step") and not subject.narrow:
+        held = _held(_state(subject, layer, length))
+        if found.state_bytes != held:
+            raise Broken(f"it says {found.state_bytes:,} bytes of state after {length} tokens, step holds {held:,}")
+        tried.append("state")
+    if subject.spec.reference is not None and not subject.narrow:
+        _products(subject, found.forward.products, length)
+        tried.append("products")
+    return ", ".join(tried)
+
+
+def _state(subject: Subject, layer: Any, length: int) -> Any:
+    state, x = None, subject.x(length, batch=1)
+    with torch.no_grad():
+        for t in range(length):
+            _, state = layer.step(x[:, t : t + 1], state, {})
+    return state
+
+
+def _held(state: Any) -> int:
+    if isinstance(state, Tensor):
+        return state.numel() * state.element_size()
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, (tuple, list)) else ()
+    return sum(_held(part) for part in parts)
+
+
+def _products(subject: Subject, said: float, length: int) -> None:
+    # The explicit form computes the whole square of pairs, hidden ones too: a cost lies at or below it.
+    layer = subject.build(noise=0.0, core=subject.spec.reference).last
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        layer(subject.x(length, batch=1), {})
+    counted = counter.get_total_flops() / length
+    least = 2 * sum(part.weight.numel() for part in layer.modules() if isinstance(part, MATRICES))
+    if not least <= said <= counted * (1 + 1e-9):
+        raise Broken(
+            f"it says {said:,.0f} FLOPs a token in matrix products; the layer's matrices take {least:,}, "
+            f"and its explicit form takes {counted:,.0f} with every pair of {length} tokens"
+        )
