@@ -10,6 +10,11 @@ Settings = Mapping[str, Mapping[str, Any]]
 PRESETS: dict[str, Settings] = {
     # A quarter of a million tokens, a few seconds a run on one core: the defaults of the sections.
     "quick": {},
+    # One layer, one head: what a head does where it has nothing to do is plain to see.
+    "backcopy": {
+        "model": {"num_layers": 1, "num_heads": 1},
+        "train": {"steps": 300, "batch_size": 64, "learning_rate": 3e-3},
+    },
     # A study on a CPU: 2.5 million tokens, 0.9 million parameters.
     "small": {
         "model": {"num_layers": 4, "model_dim": 128, "num_heads": 4, "mlp_dim": 352},

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from harness.data import bpe, documents, kjv, local, split, stdlib, vocabulary
+from harness.data import backcopy, bpe, documents, kjv, local, split, stdlib, vocabulary
 from harness.data.source import Source
-from harness.data.text import tokenised
+from harness.data.text import TextSource, tokenised
 from harness.data.tokenizer import ByteTokenizer, Tokenizer
 from harness.errors import DataError, UsageError, unknown
 
@@ -27,7 +27,7 @@ def load(corpus: str, tokenizer: str = "bytes", *, cache: Path | None = None) ->
 
     Args:
         corpus: `kjv`, `python-stdlib`, or the path of a file or folder; see `documents.read` for what can be
-            read.
+            read. `backcopy-1`, or `backcopy-1:CORPUS`, is the task of that name over the characters of a corpus.
         tokenizer: `bytes`; `bpe:N`, trained on the training split, N from 257 to 1,000,000; or the path of a
             tokenizer.json.
         cache: folder for trained tokenizers and for tokens, by content; nothing is kept without one.
@@ -39,6 +39,14 @@ def load(corpus: str, tokenizer: str = "bytes", *, cache: Path | None = None) ->
         UsageError: there is no such corpus or tokenizer, or a package is missing.
         DataError: the text or the tokenizer cannot be read, they do not fit, or a split is too small.
     """
+    task, _, text = corpus.partition(":")
+    if task == backcopy.NAME:
+        if tokenizer != "bytes":
+            raise UsageError(f"the task {task} has characters for tokens; leave --tokenizer {tokenizer} out")
+        source = load(text or "kjv")
+        if not isinstance(source, TextSource):
+            raise UsageError(f"the task {task} needs a text, not {text}")
+        return backcopy.backcopy(source.name, source.texts["train"])
     make = _tokenizer(tokenizer, cache)
     if corpus == "kjv":
         texts, rule, name, about = kjv.read(), kjv.RULE, "kjv", "kjv (66 books)"
