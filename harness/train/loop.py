@@ -113,7 +113,8 @@ def train(
             state.seconds = before + now - started
             point = state.curve[-1]["selection_loss_nats"] if state.step in state.marks else None
             moment = Moment(state.step, config.steps, loss, model, run, point)
-            if any([callback(moment) for callback in callbacks]):
+            answers = [callback(moment) for callback in callbacks]
+            if any(answers):
                 outcome.status = "stopped"
                 break
             if checkpoint is not None and now - saved > SECONDS_BETWEEN_CHECKPOINTS:
