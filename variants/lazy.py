@@ -136,8 +136,10 @@ def _sdpa(
     return ops.sdpa(q, k, v, bias=bias)
 
 
-def _softmax_only(dims: Dims, config: Config) -> Reason:
-    return "has no threshold after the softmax (elastic=on)" if config.elastic else None
+def _plain_softmax(dims: Dims, config: Config) -> Reason:
+    if config.elastic:
+        return "has no threshold after the softmax (elastic=on)"
+    return "has no fused kernel that gives a table its gradient (bias=on)" if config.bias else None
 
 
 class Layer(ops.ScoreLayer):
@@ -205,7 +207,8 @@ SPEC = MixerSpec(
     source="arXiv 2601.00919, section 3",
     reference=reference,
     backends=(
-        Backend(name="sdpa", run=_sdpa, supports=_softmax_only),
+        Backend(name="sdpa", run=_sdpa, supports=_plain_softmax),
+        Backend(name="blocked", run=ops.elastic_attention),
         Backend(name="reference", run=reference),
     ),
     plain={"tau": None},

@@ -1,5 +1,6 @@
 """Maths and modules that two variants share; a variant imports this room and `spec`, nothing else."""
 
+from harness.ops.elastic import elastic_attention
 from harness.ops.fused import flash_attn, flash_attn_probe, sdpa, xformers, xformers_probe
 from harness.ops.masks import at_least_float32, repeat_heads, scores, softmax_weights, visible, visible_count
 from harness.ops.positions import alibi_slopes, distance_bias, rotate
@@ -11,6 +12,7 @@ __all__ = [
     "alibi_slopes",
     "at_least_float32",
     "distance_bias",
+    "elastic_attention",
     "flash_attn",
     "flash_attn_probe",
     "repeat_heads",
