@@ -149,12 +149,41 @@ class Doctor(_Common):
         return 0
 
 
+@dataclass(kw_only=True)
+class Check(_Common):
+    """Hold variants to the contract: causality, decoding, gradients, precision, each backend, each switch off.
+
+    Example: run.py check lazy my_mixer.py
+    """
+
+    names: Annotated[Positional[tuple[str, ...]], arg(metavar="NAME ...")] = ()
+    """NAME, NAME[field=value,...], a path to your own variant, or all."""
+    claim: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="CLAIM")] = ()
+    """This claim alone; may be repeated."""
+
+    def run(self) -> int:
+        """Check and print; the exit code."""
+        from harness import commands_check, report
+
+        console, found = _console(), []
+        with _console(stderr=True).status("") as status:
+            for checked in commands_check.check(self.names, self.claim, lambda word: status.update(f"checking {word}")):
+                found.append(checked)
+                if not self.json:
+                    console.print(report.checks(checked.variant, checked.groups, checked.seconds))
+        if self.json:
+            payloads = [checked.payload() for checked in found]
+            print(jsonlib.dumps(payloads[0] if len(payloads) == 1 else payloads, indent=1))
+        return 0 if all(checked.passed for checked in found) else 1
+
+
 Verb = OmitSubcommandPrefixes[
     Union[  # noqa: UP007
         Annotated[List, subcommand("list")],
         Annotated[Doctor, subcommand("doctor")],
         Annotated[Compare, subcommand("compare")],
         Annotated[Ablate, subcommand("ablate")],
+        Annotated[Check, subcommand("check")],
         Annotated[Report, subcommand("report")],
     ]
 ]

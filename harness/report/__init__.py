@@ -5,6 +5,7 @@ Reading order: `rows` (what a table says) -> `build` (from records) -> `columns`
 """
 
 from harness.report.build import result
+from harness.report.checks import checks
 from harness.report.frames import frame
 from harness.report.listing import doctor, dry_run, listing
 from harness.report.payloads import payload
@@ -15,6 +16,7 @@ from harness.report.texts import csv, markdown, write_tables
 __all__ = [
     "Result",
     "Row",
+    "checks",
     "csv",
     "doctor",
     "dry_run",
