@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.config import SECTIONS
@@ -13,7 +13,8 @@ from harness.fields import identity, resolved, settings, shown
 from harness.registry import Variant, configure, find
 
 # What pairs an arm with the others, run by run, cannot be set for one arm alone.
-_PAIRED = ("data", "train.seed", "train.device", "train.dtype", "train.threads")
+_PAIRED = ("data", "train.seed", "train.init_seed", "train.device", "train.dtype", "train.threads")
+_LISTS = ("model.pattern",)
 _ARM = re.compile(r"(?P<name>[^\[\]]+?)\s*(?:\[(?P<fields>[^\[\]]*)\])?")
 
 
@@ -27,6 +28,7 @@ class Arm:
         variant: the mixer.
         mixer: its config.
         sections: fields of model, train and data that this arm alone sets.
+        fields: what its text sets, as written.
     """
 
     label: str
@@ -34,6 +36,7 @@ class Arm:
     variant: Variant
     mixer: Any
     sections: Mapping[str, Mapping[str, Any]]
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse(text: str) -> Arm:
@@ -52,25 +55,29 @@ def parse(text: str) -> Arm:
     variant = find(name)
     mixer: dict[str, Any] = {}
     sections: dict[str, dict[str, Any]] = {}
-    for field, value in {**variant.pinned, **fields}.items():
-        section, dot, inner = field.partition(".")
-        if field == "backend":
+    for path, value in {**variant.pinned, **fields}.items():
+        section, dot, inner = path.partition(".")
+        if path == "backend":
             sections.setdefault("train", {})["backend"] = value
         elif not dot:
-            mixer[field] = value
+            mixer[path] = value
         elif section not in SECTIONS:
             raise unknown("section", section, SECTIONS)
-        elif section in _PAIRED or field in _PAIRED:
-            raise UsageError(f"arm {text!r}: {field} must be the same in all arms; use --set {field}={value}")
+        elif section in _PAIRED or path in _PAIRED:
+            raise UsageError(f"arm {text!r}: {path} must be the same in all arms; use --set {path}={value}")
         else:
             sections.setdefault(section, {})[inner] = value
     label = (name.rpartition("/")[2] or name) + (f"[{','.join(f'{k}={v}' for k, v in fields.items())}]" * bool(fields))
-    return Arm(label, name, variant, configure(variant, mixer), sections)
+    return Arm(label, name, variant, configure(variant, mixer), sections, fields)
 
 
 def _fields(text: str, inside: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in inside.split(","))):
+        last = next(reversed(fields), "")
+        if last in _LISTS and "=" not in part:
+            fields[last] += f",{part}"
+            continue
         field, equals, value = (word.strip() for word in part.partition("="))
         if not (field and equals and value):
             raise UsageError(f"arm {text!r}: {part!r} is not field=value")
@@ -78,6 +85,47 @@ def _fields(text: str, inside: str) -> dict[str, str]:
             raise UsageError(f"arm {text!r} sets {field} twice")
         fields[field] = value
     return fields
+
+
+@dataclass(frozen=True)
+class Part:
+    """A mixer of an arm's layers: its name in the pattern, the variant, its config."""
+
+    name: str
+    variant: Variant
+    mixer: Any
+
+
+def layering(arm: Arm, pattern: str | None, num_layers: int) -> list[Part]:
+    """The mixers that the layers of an arm repeat, in turn.
+
+    Args:
+        arm: stands in the pattern by its own name, with its own config; others have their defaults.
+        pattern: `lazy,softmax`, or none.
+        num_layers: of the model.
+
+    Raises:
+        UsageError: a variant that does not exist, the arm's own missing, or more of them than layers.
+    """
+    own = Part(arm.variant.spec.name, arm.variant, arm.mixer)
+    if pattern is None:
+        return [own]
+    words = [word.strip() for word in pattern.split(",")]
+    parts = [own if word in (own.name, arm.name) else _other(word, pattern) for word in words]
+    if own not in parts:
+        raise UsageError(f"model.pattern={pattern} does not hold {own.name}, the arm {arm.label!r}; name it there")
+    if len(parts) > num_layers:
+        raise UsageError(f"model.pattern={pattern} names {len(parts)} layers, the model has {num_layers}")
+    return parts
+
+
+def _other(word: str, pattern: str) -> Part:
+    if word.endswith(".py"):
+        raise UsageError(f"model.pattern={pattern}: beside shipped variants only the arm's own file may stand there")
+    variant = find(word)
+    if variant.pinned:
+        raise UsageError(f"model.pattern={pattern}: {word} is {variant.key} with a fixed backend; write {variant.key}")
+    return Part(variant.spec.name, variant, configure(variant, {}))
 
 
 def switch_arms(name: str) -> list[str]:

@@ -3,118 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.arms import Arm, function_of, parse
+from harness.arms import Arm, Part, function_of, layering, parse
 from harness.config import SECTIONS, DataConfig, RunConfig, canonical
 from harness.data import Source, load
+from harness.equal import check_terms, costs, equal_budget, equal_sizes
 from harness.errors import UsageError, unknown
 from harness.fields import build, identity, resolved
+from harness.plans import Plan, PlannedArm, twin_of, with_seed
 from harness.presets import PRESETS, Settings
-from harness.records import Arm as ArmRow
-from harness.records import Corpus, ExperimentFile
 from harness.registry import choose_backend
 from harness.spec import Dims
 
-
-@dataclass(frozen=True)
-class PlannedArm:
-    """An arm with its runs.
-
-    Args:
-        label: how the table calls it.
-        arm: the arm.
-        runs: one a seed, in the order of the experiment's seeds.
-        same_as: label of an earlier arm that computes the same function.
-    """
-
-    label: str
-    arm: Arm
-    runs: tuple[RunConfig, ...]
-    same_as: str | None
-
-    @property
-    def timing_key(self) -> str:
-        """What its step time depends on: everything of a run but its seed."""
-        return with_seed(self.runs[0], 0).id
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """An experiment, resolved.
-
-    Args:
-        name: of the experiment.
-        question, expectation, metric: as declared.
-        baseline: label of the arm that the others are held against.
-        seeds: in table order.
-        arms: the rows.
-        source: the data of all arms.
-        corpus, tokenizer: how workers load it again.
-        settings: preset and shared sections, for the reader.
-    """
-
-    name: str
-    question: str
-    expectation: str
-    metric: str
-    baseline: str
-    seeds: tuple[int, ...]
-    arms: tuple[PlannedArm, ...]
-    source: Source
-    corpus: str
-    tokenizer: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """Short hash of what it asks for: arms, baseline, seeds."""
-        asked = [self.metric, self.baseline, list(self.seeds)]
-        asked += [[arm.label, [run.id for run in arm.runs]] for arm in self.arms]
-        return hashlib.sha256(canonical(asked).encode()).hexdigest()[:8]
-
-    def runs(self) -> list[tuple[str, RunConfig]]:
-        """Every run once, with the label of the first arm that needs it; seeds outer, arms inner."""
-        ordered = [(arm.label, arm.runs[index]) for index in range(len(self.seeds)) for arm in self.arms]
-        return list({run.id: (label, run) for label, run in reversed(ordered)}.values())[::-1]
-
-    def file(self, *, timing: str | None = None) -> ExperimentFile:
-        """The index that maps arms to runs."""
-        rows = [
-            ArmRow(
-                label=planned.label,
-                variant=planned.arm.variant.spec.name,
-                config=resolved(planned.arm.mixer),
-                backend=planned.runs[0].train.backend,
-                same_as=planned.same_as,
-                equal_function=None,
-                ids=[run.id for run in planned.runs],
-                timing=planned.timing_key,
-            )
-            for planned in self.arms
-        ]
-        return ExperimentFile(
-            name=self.name,
-            key=self.key,
-            question=self.question,
-            expectation=self.expectation,
-            metric=self.metric,
-            baseline=self.baseline,
-            seeds=list(self.seeds),
-            corpus=Corpus(
-                name=self.source.name,
-                sha256=self.source.fingerprint,
-                description=self.source.description,
-                tokenizer=self.tokenizer,
-            ),
-            settings=dict(self.settings),
-            arms=rows,
-            timing=timing,
-        )
+__all__ = ["Plan", "PlannedArm", "Request", "plan", "sections", "with_seed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +34,10 @@ class Request:
         preset: name of a preset.
         sets: `section.field` to its value.
         settings: fields that a declared experiment fixes, under `sets`.
+        match: what every arm is brought to the baseline's size in: `parameters`, `flops` or `state`.
+        budget: what every arm gets as much of as the baseline: `tokens`, `flops` or `seconds`.
+        step_ms: measured time of a training step by arm, for `seconds`.
+        noise_floor: the baseline against its twin of another start, in place of the arms.
         cache: folder for trained tokenizers.
         question, expectation, metric: as declared.
     """
@@ -140,6 +49,10 @@ class Request:
     preset: str = "quick"
     sets: Mapping[str, str] = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
+    match: str | None = None
+    budget: str = "tokens"
+    step_ms: Mapping[str, float] | None = None
+    noise_floor: bool = False
     cache: Path | None = None
     question: str = ""
     expectation: str = ""
@@ -158,33 +71,42 @@ def plan(request: Request, *, cuda: bool) -> Plan:
     """
     if request.seeds < 1:
         raise UsageError(f"--seeds {request.seeds}: allowed is a whole number of at least 1; 5 give usable intervals")
+    check_terms(request.match, request.budget)
     shared = sections(request)
-    parsed = [parse(text) for text in request.arms]
+    arms = [parse(text) for text in request.arms]
     data: DataConfig = build(DataConfig, shared["data"], where="data")
     source = load(data.corpus, data.tokenizer, cache=request.cache)
     source.check(length=data.length, tokens=max(data.report_tokens, data.curve_tokens))
+    firsts = [_first_run(arm, shared, source, cuda=cuda) for arm in arms]
+    baseline = _baseline(request.baseline, [arm.label for arm in arms])
+    base = [arm.label for arm in arms].index(baseline)
+    arms, firsts = equal_sizes(arms, firsts, base, request.match, source.vocab_size)
+    firsts = equal_budget(arms, firsts, base, request.budget, source.vocab_size, request.step_ms)
     planned: list[PlannedArm] = []
     functions: dict[Any, str] = {}
-    for arm in parsed:
-        first = _first_run(arm, shared, source, cuda=cuda)
+    for arm, first in zip(arms, firsts, strict=True):
         runs = tuple(with_seed(first, seed) for seed in range(request.seeds))
         _refuse_twice(arm, runs, planned)
         function = canonical([function_of(arm), _without_backend(runs[0])])
         planned.append(PlannedArm(arm.label, arm, runs, functions.get(function)))
         functions.setdefault(function, arm.label)
-    settings = {"preset": request.preset, **{name: resolved(getattr(planned[0].runs[0], name)) for name in SECTIONS}}
+    terms: dict[str, Any] = {"match": request.match, "budget": request.budget, "costs": costs(arms, firsts, source.vocab_size)}
+    if request.noise_floor:
+        planned = [planned[base], twin_of(planned[base])]
+        terms |= {"twin": planned[1].label, "comparisons": max(1, len(arms) - 1)}
+    shown = {name: resolved(getattr(planned[0].runs[0], name)) for name in SECTIONS}
     return Plan(
         name=request.name,
         question=request.question,
         expectation=request.expectation,
         metric=request.metric,
-        baseline=_baseline(request.baseline, planned),
+        baseline=baseline,
         seeds=tuple(range(request.seeds)),
         arms=tuple(planned),
         source=source,
         corpus=data.corpus,
         tokenizer=data.tokenizer,
-        settings=settings,
+        settings={"preset": request.preset, **shown, **terms},
     )
 
 
@@ -211,11 +133,6 @@ def sections(request: Request) -> dict[str, dict[str, Any]]:
     return shared
 
 
-def with_seed(run: RunConfig, seed: int) -> RunConfig:
-    """The same run at another seed."""
-    return dataclasses.replace(run, train=dataclasses.replace(run.train, seed=seed))
-
-
 def _first_run(arm: Arm, shared: Mapping[str, Any], source: Source, *, cuda: bool) -> RunConfig:
     values = {name: {**shared[name], **arm.sections.get(name, {})} for name in SECTIONS}
     built: dict[str, Any] = {name: build(section, values[name], where=name) for name, section in SECTIONS.items()}
@@ -224,26 +141,32 @@ def _first_run(arm: Arm, shared: Mapping[str, Any], source: Source, *, cuda: boo
     if device == "cuda" and not cuda:
         raise UsageError("train.device=cuda: torch sees no CUDA device here; take cpu or auto")
     dims = Dims(model_dim=model.model_dim, num_heads=model.num_heads, num_layers=model.num_layers, length=data.length)
-    spec = arm.variant.spec
-    backend = choose_backend(spec, train.backend, device=device, dtype=train.dtype, dims=dims, config=arm.mixer)
-    _refuse_layer(arm, dims)
+    parts = layering(arm, model.pattern, model.num_layers)
+    names = [part.name for part in parts]
+    backends = []
+    for part in dict(zip(names, parts, strict=True)).values():
+        spec = part.variant.spec
+        backends.append(
+            choose_backend(spec, train.backend, device=device, dtype=train.dtype, dims=dims, config=part.mixer)
+        )
+        _refuse_layer(arm, part, dims)
     return RunConfig(
         variant=arm.variant.key,
         mixer=identity(arm.mixer),
-        model=model,
-        train=dataclasses.replace(train, seed=0, device=device, backend=backend),
+        model=dataclasses.replace(model, pattern=",".join(names) if len(backends) > 1 else None),
+        train=dataclasses.replace(train, seed=0, device=device, backend=",".join(backends)),
         data=data,
         fingerprint=source.fingerprint,
         file_hash=arm.variant.file_hash,
     )
 
 
-def _refuse_layer(arm: Arm, dims: Dims) -> None:
+def _refuse_layer(arm: Arm, part: Part, dims: Dims) -> None:
     # A shipped layer says in its constructor which dimensions it cannot serve; a user's that fails is a failed row.
-    if arm.variant.file_hash is not None:
+    if part.variant.file_hash is not None:
         return
     try:
-        arm.variant.spec.Layer(dims, arm.mixer, layer_index=0, core=None)
+        part.variant.spec.Layer(dims, part.mixer, layer_index=0, core=None)
     except ValueError as error:
         raise UsageError(f"{arm.label}: {error}") from error
 
@@ -260,8 +183,7 @@ def _without_backend(run: RunConfig) -> list[Any]:
     return [identity(run.model), train]
 
 
-def _baseline(asked: str | None, planned: Sequence[PlannedArm]) -> str:
-    labels = [arm.label for arm in planned]
+def _baseline(asked: str | None, labels: Sequence[str]) -> str:
     if asked is None:
         return labels[0]
     wanted = parse(asked).label
