@@ -1,0 +1,55 @@
+"""Measures while a run trains: a callback for the loop, and the records it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from harness.data import Source
+from harness.measures.finding import Finding
+from harness.measures.suite import PROBED, VERSIONS, WHILE_TRAINING, measure
+from harness.model import Decoder
+from harness.records import MeasurementRecord, Store
+from harness.train import Moment
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Measures after every so many steps, and after the last one.
+
+    Args:
+        store: where the records go.
+        source: the data of the run.
+        every: steps between two looks.
+    """
+
+    store: Store
+    source: Source
+    every: int
+
+    def __call__(self, moment: Moment) -> None:
+        """See `train`."""
+        if moment.step % self.every == 0 or moment.step == moment.steps:
+            model = cast(Decoder, moment.model)
+            found = measure(model, moment.run, self.source, WHILE_TRAINING, small=True)
+            write(self.store, moment.run.id, moment.step, found, small=True)
+
+
+def write(store: Store, run: str, step: int, found: Mapping[str, Finding], *, small: bool = False) -> None:
+    """Record findings.
+
+    Args:
+        store: where.
+        run: id of the run.
+        step: of the training at which it was looked.
+        found: measure to finding.
+        small: whether fewer sequences were looked at than a trained model is measured on.
+
+    Raises:
+        RecordError: a record cannot be written.
+    """
+    for name, finding in found.items():
+        values = {**finding.values, "small_probe": small and name in PROBED}
+        record = MeasurementRecord(run=run, measure=name, version=VERSIONS[name], step=step, values=values)
+        store.write_measurement(record, finding.arrays or None)
