@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import multiprocessing.connection
-import os
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from harness import environment
 from harness.config import RunConfig
 from harness.errors import UsageError
 from harness.events import Event
+from harness.execute.process import Child
 from harness.execute.worker import Setup, needed, record_of, work
 from harness.experiment import Plan
 from harness.records import Store
@@ -38,12 +36,14 @@ class Options:
         keep_weights: keep the final weights of each run.
         fresh: train stale and failed runs again.
         cache: folder for trained tokenizers.
+        measure_every: steps between two looks into a model that trains; none is no look.
     """
 
     workers: int | None = None
     keep_weights: bool = True
     fresh: bool = False
     cache: Path | None = None
+    measure_every: int | None = None
 
 
 @dataclass
@@ -53,27 +53,16 @@ class _Task:
     attempts: int = 0
 
 
-class _Worker:
+class _Worker(Child):
     def __init__(self, index: int, setup: Setup) -> None:
-        context = multiprocessing.get_context("spawn")
+        super().__init__(work, setup)
         self.index = index
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, setup, os.getpid()), daemon=True)
-        self.process.start()
-        theirs.close()
         self.task: _Task | None = None
 
     def give(self, task: _Task) -> None:
         self.task = task
         task.attempts += 1
-        # A worker that died since its last run is noticed by its sentinel, not here.
-        with contextlib.suppress(OSError):
-            self.pipe.send(task.run.to_dict())
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.join()
-        self.pipe.close()
+        self.send(task.run.to_dict())
 
 
 def execute(plan: Plan, store: Store, options: Options, notify: Callable[[Event], None]) -> None:
@@ -94,7 +83,15 @@ def execute(plan: Plan, store: Store, options: Options, notify: Callable[[Event]
     notify(Event(kind="planned", total=len(runs), left=len(tasks)))
     if not tasks:
         return
-    setup = Setup(store.root, plan.corpus, plan.tokenizer, options.cache, options.keep_weights, options.fresh)
+    setup = Setup(
+        store.root,
+        plan.corpus,
+        plan.tokenizer,
+        options.cache,
+        options.keep_weights,
+        options.fresh,
+        options.measure_every,
+    )
     count = min(len(tasks), options.workers or default_workers(tasks[0].run))
     pool = _Pool(store, setup, tasks, notify)
     try:
@@ -130,7 +127,7 @@ class _Pool:
             active = [worker for worker in self.workers if worker.task is not None]
             if not active and not self.busy:
                 return
-            waiting: list[Any] = [worker.pipe for worker in active] + [worker.process.sentinel for worker in active]
+            waiting = [handle for worker in active for handle in worker.handles]
             ready = multiprocessing.connection.wait(waiting, timeout=SECONDS_BETWEEN_LOOKS) if waiting else []
             for worker in active:
                 if worker.pipe in ready:
@@ -153,11 +150,11 @@ class _Pool:
         task = worker.task
         if task is None:
             return
-        try:
-            kind, *rest = worker.pipe.recv()
-        except (EOFError, OSError):
+        message = worker.receive()
+        if message is None:
             self._bury(worker)
             return
+        kind, *rest = message
         seed = task.run.train.seed
         if kind == "step":
             step, steps, loss = rest
@@ -180,26 +177,20 @@ class _Pool:
 
     def _bury(self, worker: _Worker) -> None:
         """A worker died: its run is tried again, then recorded as crashed; another worker takes its place."""
-        worker.process.join()
-        code = worker.process.exitcode
+        ended = worker.bury()
         task = worker.task
         self.workers[self.workers.index(worker)] = _Worker(worker.index, self.setup)
-        worker.pipe.close()
         if task is None:
             return
         if task.attempts < ATTEMPTS:
             self.tasks.appendleft(task)
             return
-        reason = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        outcome = Outcome(
-            status="crashed",
-            error=f"its process ended with {reason}, {ATTEMPTS} times"
-            + (" (often: not enough memory)" if code == -9 else ""),
-        )
+        outcome = Outcome(status="crashed", error=f"its process ended with {ended}, {ATTEMPTS} times")
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        code = environment.code_hash(task.run.variant, task.run.model.pattern)
         with self.store.claim(task.run.id) or contextlib.nullcontext():
             self.store.write_run(
-                record_of(task.run, outcome, code=environment.code_hash(task.run.variant), started=started, seconds=0.0)
+                record_of(task.run, outcome, code=code, started=started, seconds=0.0)
             )
         self.notify(
             Event(

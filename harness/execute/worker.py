@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from multiprocessing.connection import Connection
@@ -18,9 +19,11 @@ from harness import environment
 from harness.config import RunConfig
 from harness.data import Source, load
 from harness.errors import RecordError, UsageError
+from harness.measures import Watch
 from harness.records import RunRecord, Store
 from harness.registry import find
 from harness.train import Moment, Outcome, save_weights, train
+from harness.train.loop import Callback
 
 SECONDS_BETWEEN_MESSAGES = 0.2
 
@@ -34,6 +37,7 @@ class Setup:
         corpus, tokenizer, cache: how the data is loaded.
         keep_weights: write the final weights beside the record.
         fresh: train again what is recorded but stale or failed.
+        measure_every: steps between two looks into the model; none is no look.
     """
 
     root: Path
@@ -42,11 +46,12 @@ class Setup:
     cache: Path | None
     keep_weights: bool
     fresh: bool
+    measure_every: int | None = None
 
 
 def needed(store: Store, run: RunConfig, *, fresh: bool) -> bool:
     """Whether a run has to be trained: it has no record, or its record is stale or failed and `fresh` asks."""
-    code = environment.code_hash(run.variant)
+    code = environment.code_hash(run.variant, run.model.pattern)
     record = store.run(run.id, code)
     if record is None:
         return True
@@ -78,18 +83,19 @@ def work(pipe: Connection, setup: Setup, parent: int) -> None:
         except EOFError:
             return
         try:
-            pipe.send(_serve(run, store, source, setup, _Reporter(pipe, parent)))
+            pipe.send(_serve(run, store, source, setup, Reporter(pipe, parent)))
         except RecordError as error:
             pipe.send(("unwritable", str(error)))
 
 
-class _Reporter:
+class Reporter:
     """Tells the parent where a run stands, and ends the process when there is no parent left."""
 
     def __init__(self, pipe: Connection, parent: int) -> None:
         self.pipe, self.parent, self.last = pipe, parent, 0.0
 
     def __call__(self, moment: Moment) -> None:
+        """Send word of a step, at most a few times a second."""
         if os.getppid() != self.parent:
             os._exit(1)
         now = time.monotonic()
@@ -98,7 +104,7 @@ class _Reporter:
             self.pipe.send(("step", moment.step, moment.steps, moment.loss))
 
 
-def _serve(run: RunConfig, store: Store, source: Source, setup: Setup, reporter: _Reporter) -> tuple[Any, ...]:
+def _serve(run: RunConfig, store: Store, source: Source, setup: Setup, reporter: Reporter) -> tuple[Any, ...]:
     if find(run.variant).file_hash != run.file_hash:
         return ("unusable", f"{run.variant} changed while its runs were going on; start the command again")
     claim = store.claim(run.id)
@@ -106,14 +112,15 @@ def _serve(run: RunConfig, store: Store, source: Source, setup: Setup, reporter:
         return ("busy",)
     with claim:
         # Another process may have finished the run between the plan and the claim.
-        code = environment.code_hash(run.variant)
+        code = environment.code_hash(run.variant, run.model.pattern)
         if not needed(store, run, fresh=setup.fresh):
             record = store.run(run.id, code)
             return ("done", record.status if record else "ok", record.error if record else None)
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         clock = time.monotonic()
         checkpoint = store.checkpoint_path(run.id)
-        outcome = _train(run, source, reporter, checkpoint, code)
+        looks = [Watch(store, source, setup.measure_every)] if setup.measure_every else []
+        outcome = attempt(run, source, [reporter, *looks], checkpoint=checkpoint, code=code)
         if setup.keep_weights and outcome.status == "ok" and outcome.model is not None:
             save_weights(store.weights_path(run.id), outcome.model)
         seconds = outcome.seconds or time.monotonic() - clock
@@ -122,9 +129,25 @@ def _serve(run: RunConfig, store: Store, source: Source, setup: Setup, reporter:
     return ("done", outcome.status, outcome.error)
 
 
-def _train(run: RunConfig, source: Source, reporter: _Reporter, checkpoint: Path, code: str) -> Outcome:
+def attempt(
+    run: RunConfig,
+    source: Source,
+    callbacks: Sequence[Callback],
+    *,
+    checkpoint: Path,
+    code: str,
+    report: bool = True,
+) -> Outcome:
+    """Train a run; whatever goes wrong in it is its outcome, so that the next run can go on.
+
+    Args:
+        run, source, callbacks, checkpoint, code, report: as `train` takes them.
+
+    Raises:
+        RecordError: the checkpoint cannot be written.
+    """
     try:
-        return train(run, source, callbacks=[reporter], checkpoint=checkpoint, code=code)
+        return train(run, source, callbacks=callbacks, checkpoint=checkpoint, code=code, report=report)
     except RecordError:
         raise
     except torch.OutOfMemoryError as error:

@@ -23,7 +23,7 @@ from harness.records.whole import write_whole
 
 FOLDERS: Final = (
     "runs", "timings", "references", "measurements", "experiments",
-    "checkpoints", "weights", "locks", "tables",
+    "studies", "checkpoints", "weights", "locks", "tables",
 )
 """What a results folder holds; a committed study has the same, less checkpoints, weights and locks."""
 
@@ -58,6 +58,11 @@ class Store:
     def tables(self) -> Path:
         """Folder of the tables."""
         return self.root / "tables"
+
+    @property
+    def studies(self) -> Path:
+        """Folder of the searches' journals."""
+        return self.root / "studies"
 
     def checkpoint_path(self, id: str) -> Path:
         """File of a run's checkpoint."""
@@ -95,6 +100,17 @@ class Store:
             RecordError: the lock cannot be made.
         """
         return claim(self.root / "locks" / f"{_plain(id)}.lock")
+
+    def hold(self, name: str) -> Claim:
+        """A lock of that name, waited for; the kernel frees it when its holder dies.
+
+        Raises:
+            RecordError: the lock cannot be made.
+        """
+        held = claim(self.root / "locks" / f"{_plain(name)}.lock", wait=True)
+        if held is None:
+            raise RecordError(f"{name} cannot be locked in {self.root}")
+        return held
 
     def write_run(self, record: RunRecord) -> RunRecord:
         """Writes a run's record; returns it as it stands on the disk, numbered (`fresh`)."""

@@ -109,10 +109,11 @@ class ProgressView:
         if self.all is None or finished <= 0:
             return
         seconds = (time.monotonic() - self.started) / finished * (self.left - finished)
-        self.whole.update(self.all, left=f"{_duration(seconds)} left")
+        self.whole.update(self.all, left=f"{duration(seconds)} left")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time as a person says it: `40 s`, `3 min 05 s`, `1 h 02 min`."""
     minutes, rest = divmod(round(max(0.0, seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -44,33 +44,33 @@ def render(result: Result, width: int) -> RenderableType:
     every = columns(result)
     chosen = fit(every, width)
     measure = min(width, PROSE)
-    head = [Text(_wrapped(result.title, measure), "bold"), Text(_wrapped(result.subtitle, measure), "dim")]
+    head = [Text(wrapped(result.title, measure), "bold"), Text(wrapped(result.subtitle, measure), "dim")]
     if result.experiment.expectation:
-        head.append(Text(_wrapped(f"expected: {result.experiment.expectation}", measure), "dim"))
+        head.append(Text(wrapped(f"expected: {result.experiment.expectation}", measure), "dim"))
     if not result.complete:
         head.append(Text("partial: some runs are missing, see below", "bold yellow"))
     kept = [column for column, _ in chosen]
     left_out = [column.head for column in every if column not in kept]
     narrow = [f"left out: {', '.join(left_out)}: no room at {width} columns; the tables on disk have them"]
     blocks = [
-        [Text(_wrapped(f"! {line}", measure, 2), "yellow") for line in result.warnings],
-        [Text(_wrapped(f"- {line}", measure, 2)) for line in result.notes],
-        [_keyed(line, measure) for line in result.reading],
-        [_keyed(line, measure) for line in (*result.fairness, *(narrow if left_out else []))],
+        [Text(wrapped(f"! {line}", measure, 2), "yellow") for line in result.warnings],
+        [Text(wrapped(f"- {line}", measure, 2)) for line in result.notes],
+        [keyed(line, measure) for line in result.reading],
+        [keyed(line, measure) for line in (*result.fairness, *(narrow if left_out else []))],
     ]
     below = [part for block in blocks if block for part in (Text(""), *block)]
     return Group(*head, Text(""), _table(result, chosen), *below)
 
 
-def _wrapped(text: str, width: int, indent: int = 0) -> str:
+def wrapped(text: str, width: int, indent: int = 0) -> str:
     """Lines of at most `width` characters, all but the first set in."""
     return textwrap.fill(text, width, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=True)
 
 
-def _keyed(line: str, width: int) -> Text:
+def keyed(line: str, width: int) -> Text:
     """A line `key: text`, the text in a column of its own."""
     key, _, body = line.partition(": ")
-    text = Text(_wrapped(f"{key:<{KEY}}{body}", width, KEY), "dim")
+    text = Text(wrapped(f"{key:<{KEY}}{body}", width, KEY), "dim")
     text.stylize("not dim", 0, len(key))
     return text
 

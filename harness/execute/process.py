@@ -1,0 +1,57 @@
+"""A process that works for this one: it takes messages, answers over a pipe, and does not outlive its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from collections.abc import Callable
+from typing import Any
+
+
+class Child:
+    """A process of its own, freshly started, so that no state of this one reaches it.
+
+    Args:
+        target: called in it with its end of the pipe, `setup`, and the id of this process.
+        setup: what it needs beside its messages.
+    """
+
+    def __init__(self, target: Callable[..., None], setup: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=target, args=(theirs, setup, os.getpid()), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    @property
+    def handles(self) -> list[Any]:
+        """What `multiprocessing.connection.wait` waits on: a message, or its death."""
+        return [self.pipe, self.process.sentinel]
+
+    def send(self, message: Any) -> None:
+        """Give it a message; one that has died is noticed by its sentinel, not here."""
+        with contextlib.suppress(OSError):
+            self.pipe.send(message)
+
+    def receive(self) -> Any:
+        """Its next message; None where it died without one."""
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+
+    def bury(self) -> str:
+        """Clear away a process that has died; how it ended."""
+        self.process.join()
+        self.pipe.close()
+        code = self.process.exitcode
+        if code is None or code >= 0:
+            return f"exit code {code}"
+        return f"signal {-code}" + (" (often: not enough memory)" if code == -9 else "")
+
+    def stop(self) -> None:
+        """End it, whatever it does."""
+        self.process.terminate()
+        self.process.join()
+        self.pipe.close()
