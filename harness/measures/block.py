@@ -42,4 +42,3 @@ class Block:
     def mass(self) -> Tensor:
         """Sum of absolute weights of each row, [B, H, T]; the plain sum where no weight is negative."""
         return self.weights.abs().sum(-1)
-

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from harness.data import Evaluation, Source
-from harness.measures.finding import Finding
+from harness.measures.finding import Finding, NotDefinedError
 from harness.measures.inside import look
-from harness.measures.maps import attention_map
+from harness.measures.maps import attention_map, gives_maps
 from harness.model import Decoder
 from harness.spec import MixerSpec
 
@@ -19,12 +21,12 @@ HEADS = 4
 """Heads (or channels) kept of each layer, the first ones."""
 
 
-def measure(model: Decoder, spec: MixerSpec, source: Source, *, length: int) -> Finding:
+def measure(model: Decoder, specs: Sequence[MixerSpec], source: Source, *, length: int) -> Finding:
     """Maps of the first sequence of the selection split.
 
     Args:
         model: the decoder.
-        spec: its mixer.
+        specs: the mixer of each layer.
         source: the data.
         length: tokens at most, the training length.
 
@@ -32,13 +34,18 @@ def measure(model: Decoder, spec: MixerSpec, source: Source, *, length: int) -> 
         `maps` [L, H, T, T], and the tokens as text.
 
     Raises:
-        NotDefinedError: the mixer has no maps.
+        NotDefinedError: a mixer has no maps.
     """
+    reason = next(filter(None, map(gives_maps, specs)), None)
+    if reason is not None:
+        raise NotDefinedError(reason)
     size = min(LENGTH, length)
     data = source.evaluation("selection", length=size, tokens=size)
     device = next(model.parameters()).device
     inside = look(model, torch.from_numpy(data.inputs[:1]).to(device))
-    maps = torch.stack([attention_map(spec, inputs)[0, :HEADS].float() for inputs in inside.inputs])
+    maps = torch.stack(
+        [attention_map(spec, inputs)[0, :HEADS].float() for spec, inputs in zip(specs, inside.inputs, strict=True)]
+    )
     return Finding({"tokens": _words(source, data, size)}, {"maps": maps.cpu().numpy()})
 
 

@@ -68,12 +68,17 @@ def attention_map(spec: MixerSpec, inputs: Mapping[str, Any], *, plain: bool = F
         found: Tensor = result[0] if isinstance(result, tuple) else result
         return found
 
-    if values.ndim == 4:
+    if not channels(inputs, spec):
         return out(identity[None, :, None, :].expand(*values.shape[:3], keys)).permute(0, 2, 1, 3)
     # All channels of key j at once, key after key: [S, B, T, E].
     impulses = identity[:, None, :, None].expand(keys, *values.shape)
     found: Tensor = torch.vmap(out, chunk_size=KEYS_AT_ONCE)(impulses)
     return found.permute(1, 3, 2, 0)
+
+
+def channels(inputs: Mapping[str, Any], spec: MixerSpec) -> bool:
+    """Whether each channel, and not each head, has a map."""
+    return bool(inputs[spec.linear_in or ""].ndim != 4)
 
 
 def rows_at_once(inputs: Mapping[str, Any], spec: MixerSpec, length: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -30,10 +30,10 @@ from harness.measures import (
 from harness.measures.block import Block
 from harness.measures.finding import Array, Finding, NotDefinedError, not_defined
 from harness.measures.inside import Inside, look
-from harness.measures.maps import attention_map, gives_maps, rows_at_once
+from harness.measures.maps import attention_map, channels, gives_maps, rows_at_once
 from harness.model import Decoder
-from harness.registry import find
 from harness.spec import MixerSpec
+from harness.train.build import mixers
 
 MAPS: tuple[Any, ...] = (sink, mass, sparsity, focus, redundancy)
 STATES: tuple[Any, ...] = (collapse, scale)
@@ -57,8 +57,7 @@ CHANNEL_ROWS, CHANNEL_LENGTH = 2, 64
 """The same for a mixer with a map for every channel: thirty times as many maps as heads."""
 
 VERSIONS: Mapping[str, int] = {
-    module.NAME: module.VERSION
-    for module in (*MAPS, *STATES, repeated, scalars, extrapolation, recall, example)
+    module.NAME: module.VERSION for module in (*MAPS, *STATES, repeated, scalars, extrapolation, recall, example)
 }
 
 
@@ -89,22 +88,22 @@ def measure(
     Returns:
         Name to finding; one that means nothing here says so in `not_defined`.
     """
-    spec = find(run.variant).spec
+    specs = [mixer.spec for mixer in mixers(run)]
     found: dict[str, Finding] = {}
     if sink.NAME in names:
         probe = _probe(source, run, sink.SEQUENCES, sink.LENGTH)
-        found |= _of_blocks(model, spec, probe, (sink,), (), small=small)
+        found |= _of_blocks(model, specs, probe, (sink,), (), small=small)
     maps = tuple(module for module in MAPS[1:] if module.NAME in names)
     states = tuple(module for module in STATES if module.NAME in names)
     probe = _probe(source, run, SMALL_ROWS if small else ROWS, LENGTH)
     if maps or states:
-        found |= _of_blocks(model, spec, probe, maps, states, small=small)
+        found |= _of_blocks(model, specs, probe, maps, states, small=small)
     whole: dict[str, Callable[[], Finding]] = {
         repeated.NAME: lambda: repeated.measure(model, probe.inputs, length=probe.inputs.shape[1]),
         scalars.NAME: lambda: scalars.measure(model),
         extrapolation.NAME: lambda: extrapolation.measure(model, run, source),
         recall.NAME: lambda: recall.measure(model, run, source),
-        example.NAME: lambda: example.measure(model, spec, source, length=run.data.length),
+        example.NAME: lambda: example.measure(model, specs, source, length=run.data.length),
     }
     for name, take in whole.items():
         if name in names:
@@ -123,26 +122,28 @@ def _probe(source: Source, run: RunConfig, rows: int, length: int) -> Evaluation
 
 def _of_blocks(
     model: Decoder,
-    spec: MixerSpec,
+    specs: Sequence[MixerSpec],
     probe: Evaluation,
     maps: tuple[ModuleType, ...],
     states: tuple[ModuleType, ...],
     *,
     small: bool,
 ) -> dict[str, Finding]:
-    reason = gives_maps(spec)
+    reason = next(filter(None, map(gives_maps, specs)), None)
     found = {module.NAME: not_defined(reason) for module in maps if reason is not None}
     maps = maps if reason is None else ()
     gathered: dict[str, list[dict[str, Array]]] = {}
-    for inside, groups in _looks(model, spec if maps else None, probe, small=small):
+    for inside, groups in _looks(model, specs if maps else (), probe, small=small):
         for module in states:
             gathered.setdefault(module.NAME, []).append(_numbers(module.reduce(inside)))
-        layers = [_reduced(spec, inputs, groups, maps, found) for inputs in inside.inputs] if maps else []
+        layers = [
+            _reduced(spec, inputs, groups, maps, found)
+            for spec, inputs in zip(specs, inside.inputs, strict=True)
+            if maps
+        ]
         for module in maps:
             if module.NAME not in found:
-                stats = [layer[module.NAME] for layer in layers]
-                stacked = {name: np.stack([layer[name] for layer in stats], axis=1) for name in stats[0]}
-                gathered.setdefault(module.NAME, []).append(stacked)
+                gathered.setdefault(module.NAME, []).append(_stacked([layer[module.NAME] for layer in layers]))
     for module in (*maps, *states):
         if module.NAME in gathered and module.NAME not in found:
             blocks = gathered[module.NAME]
@@ -152,20 +153,29 @@ def _of_blocks(
     return found
 
 
+def _stacked(layers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Statistics [B, L, ...] that every layer has."""
+    names = [name for name in layers[0] if all(name in layer for layer in layers)]
+    # A hybrid may have heads in one layer and channels in another: their means over heads are put side by side.
+    if len({layer[name].shape for layer in layers for name in names[:1]}) > 1:
+        layers = [{name: layer[name].mean(1, keepdims=True) for name in names} for layer in layers]
+    return {name: np.stack([layer[name] for layer in layers], axis=1) for name in names}
+
+
 def _looks(
-    model: Decoder, spec: MixerSpec | None, probe: Evaluation, *, small: bool
+    model: Decoder, specs: Sequence[MixerSpec], probe: Evaluation, *, small: bool
 ) -> Iterator[tuple[Inside, dict[str, Tensor]]]:
-    """The probe in blocks whose maps fit into memory; without a spec all at once."""
+    """The probe in blocks whose maps fit into memory; without specs all at once."""
     device = next(model.parameters()).device
     tokens = torch.from_numpy(probe.inputs).to(device)
     groups = {name: torch.from_numpy(mask).to(device) for name, mask in probe.groups.items()}
     rows = len(tokens)
-    if spec is not None:
-        first = look(model, tokens[:1]).inputs[0]
-        rows = rows_at_once(first, spec, tokens.shape[1])
-        if small and first[spec.linear_in or ""].ndim != 4:
+    if specs:
+        first = look(model, tokens[:1]).inputs
+        if small and any(channels(inputs, spec) for inputs, spec in zip(first, specs, strict=True)):
             tokens = tokens[:CHANNEL_ROWS, :CHANNEL_LENGTH]
             groups = {name: mask[:, :CHANNEL_LENGTH] for name, mask in groups.items()}
+        rows = min(rows_at_once(inputs, spec, tokens.shape[1]) for inputs, spec in zip(first, specs, strict=True))
     for start in range(0, len(tokens), rows):
         part = slice(start, start + rows)
         yield look(model, tokens[part]), {name: mask[part] for name, mask in groups.items()}
