@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Union
@@ -29,15 +29,13 @@ class _Common:
 
 
 @dataclass(kw_only=True)
-class _Experiment(_Common):
+class _Setting(_Common):
     preset: str = "quick"
     """Size: quick, small, base or paper-340m."""
     data: Annotated[str | None, arg(metavar="CORPUS")] = None
     """Corpus: kjv, python-stdlib, or a path (.txt, .md, .jsonl, .parquet, a folder); kjv unless given."""
     tokenizer: Annotated[str | None, arg(metavar="TOKENIZER")] = None
     """bytes, bpe:VOCABULARY, or a tokenizer.json; bytes unless given."""
-    seeds: int = 5
-    """Seeds of each arm, from 0."""
     baseline: Annotated[str | None, arg(metavar="ARM")] = None
     """The arm that the others are held against; the first one unless given."""
     set: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="FIELD=VALUE")] = ()
@@ -46,12 +44,26 @@ class _Experiment(_Common):
     """Where it trains; auto unless given."""
     workers: Annotated[int | None, arg(metavar="N")] = None
     """Processes that train; one a core unless given."""
+    match: Annotated[str | None, arg(metavar="{parameters,flops,state}")] = None
+    """Bring every arm to the baseline's size: by the MLP's width, for the state by the variant's own knob."""
+    dry_run: bool = False
+    """Say what would be trained, and stop."""
+
+
+@dataclass(kw_only=True)
+class _Experiment(_Setting):
+    seeds: int = 5
+    """Seeds of each arm, from 0."""
     keep_weights: Annotated[str, arg(metavar="{all,none}")] = "all"
     """Final weights kept beside the records."""
     fresh: bool = False
     """Train again what is stale or failed."""
-    dry_run: bool = False
-    """Say what would be trained, and stop."""
+    budget: Annotated[str, arg(metavar="{tokens,flops,seconds}")] = "tokens"
+    """What every arm gets as much of as the baseline."""
+    tuned: bool = False
+    """Each arm at the settings that `tune` chose for it, and at its defaults."""
+    studies: Annotated[int | None, arg(metavar="N")] = None
+    """Independent studies of each arm that --tuned or --retune goes by; 1 unless given, 3 give a verdict."""
 
 
 @dataclass(kw_only=True)
@@ -63,12 +75,16 @@ class Compare(_Experiment):
 
     arms: Annotated[Positional[tuple[str, ...]], arg(metavar="[ARM ...]")] = ()
     """NAME, or NAME[field=value,...], or a path to your own variant; every shipped variant unless given."""
+    noise_floor: Annotated[int | None, arg(metavar="N")] = None
+    """Train the baseline and its twin of another start on N seeds instead: what could this comparison resolve?"""
 
     def run(self) -> int:
         """Compare the arms; the exit code."""
         from harness import commands
 
-        return _table(self, name="compare", arms=self.arms or commands.default_arms())
+        if self.noise_floor is not None:
+            return _noise_floor(self, self.arms or commands.default_arms())
+        return _table(self, name="compare", arms=self.arms or commands.default_arms(aliases=not self.tuned))
 
 
 @dataclass(kw_only=True)
@@ -80,6 +96,8 @@ class Ablate(_Experiment):
 
     name: Positional[str]
     """A declared experiment, a variant, or a path to your own variant."""
+    retune: Annotated[str | None, arg(metavar="KNOB")] = None
+    """A knob of the recipe, learning_rate say, that every arm gets its own best value of, from one grid for all."""
 
     def run(self) -> int:
         """Run the ablation; the exit code."""
@@ -88,6 +106,39 @@ class Ablate(_Experiment):
         arms, declared = commands.ablation(self.name)
         name = self.name if "question" in declared and "expectation" in declared else f"ablate-{Path(self.name).stem}"
         return _table(self, name=name, arms=arms, **declared)
+
+
+@dataclass(kw_only=True)
+class Tune(_Setting):
+    """Search the knobs of each arm and of the recipe, every arm with the same effort.
+
+    Example: run.py tune softmax lazy --trials 12
+    """
+
+    arms: Annotated[Positional[tuple[str, ...]], arg(metavar="[ARM ...]")] = ()
+    """NAME, or NAME[field=value,...], a path, or one declared experiment; every shipped variant unless given."""
+    trials: int = 12
+    """Trials of each study; pruned and failed ones count."""
+    sampler: Annotated[str, arg(metavar="{tpe,random,qmc}")] = "tpe"
+    """How points are proposed."""
+    pruning: Annotated[str, arg(metavar="{median,none}")] = "median"
+    """Whether a trial stops once it is above the median of the finished ones."""
+    space: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="FIELD=RANGE")] = ()
+    """field=low:high, field=value (held), or field=a,b,c (a choice or switch too); may be repeated."""
+    seed: int = 0
+    """Of the points."""
+    studies: int = 1
+    """Independent studies of each arm."""
+    retries: int = 2
+    """Further attempts at a trial whose process died."""
+    storage: Annotated[str, arg(metavar="{journal,sqlite}")] = "journal"
+    """File of the studies; sqlite for one worker."""
+    fresh: bool = False
+    """Put the studies that there are aside, and start anew."""
+
+    def run(self) -> int:
+        """Search and print; the exit code."""
+        return _tune(self)
 
 
 @dataclass(kw_only=True)
@@ -116,12 +167,20 @@ class List(_Common):
     """What there is: variants with their switches, knobs and backends here, and declared experiments.
 
     Example: run.py list
+    Example: run.py list --cost --length 512
     """
+
+    cost: bool = False
+    """What a layer of each variant costs: FLOPs, bytes of state, parameters."""
+    length: int | None = None
+    """Tokens of the sequence, for --cost."""
 
     def run(self) -> int:
         """Print it; the exit code."""
         from harness import commands, report
 
+        if self.cost or self.length is not None:
+            return _costs(self)
         found = commands.listing()
         if self.json:
             print(jsonlib.dumps(found, indent=1))
@@ -183,18 +242,15 @@ Verb = OmitSubcommandPrefixes[
         Annotated[Doctor, subcommand("doctor")],
         Annotated[Compare, subcommand("compare")],
         Annotated[Ablate, subcommand("ablate")],
+        Annotated[Tune, subcommand("tune")],
         Annotated[Check, subcommand("check")],
         Annotated[Report, subcommand("report")],
     ]
 ]
 
 
-def _table(verb: _Experiment, *, name: str, arms: Any, **declared: Any) -> int:
-    from harness import commands
-    from harness.execute import Options
+def _request(verb: _Setting, *, name: str, arms: Any, **more: Any) -> Any:
     from harness.experiment import Request
-    from harness.records import Store
-    from harness.report.progress import ProgressView
 
     sets = {
         "data.corpus": verb.data,
@@ -202,22 +258,32 @@ def _table(verb: _Experiment, *, name: str, arms: Any, **declared: Any) -> int:
         "train.device": verb.device,
         **_pairs(verb.set),
     }
-    cache = verb.out / "cache"
-    request = Request(
+    return Request(
         name=name,
         arms=arms,
         baseline=verb.baseline,
-        seeds=verb.seeds,
         preset=verb.preset,
         sets={field: value for field, value in sets.items() if value is not None},
-        cache=cache,
-        **declared,
+        match=verb.match,
+        cache=verb.out / "cache",
+        **more,
     )
-    options = Options(workers=verb.workers, keep_weights=_keep(verb.keep_weights), fresh=verb.fresh, cache=cache)
+
+
+def _table(verb: _Experiment, *, name: str, arms: Any, **declared: Any) -> int:
+    from harness import commands, report
+    from harness.execute import Options
+    from harness.records import Store
+    from harness.report.progress import ProgressView
+
+    request = _request(verb, name=name, arms=arms, seeds=verb.seeds, budget=verb.budget, **declared)
+    options = Options(
+        workers=verb.workers, keep_weights=_keep(verb.keep_weights), fresh=verb.fresh, cache=request.cache
+    )
     store = Store(verb.out)
-    planned = commands.prepare(request)
+    planned = _planned(verb, request, store)
     if verb.dry_run:
-        return _dry(verb, commands.dry_run(planned, store, options))
+        return _dry(verb, commands.dry_run(planned, store, options), report.dry_run)
     try:
         with ProgressView(_console(stderr=True)) as view:
             result = commands.run(planned, store, options, view)
@@ -226,6 +292,94 @@ def _table(verb: _Experiment, *, name: str, arms: Any, **declared: Any) -> int:
         print("interrupted: finished runs are kept; the same command goes on", file=sys.stderr)
         return 130
     return _show(verb, result, store)
+
+
+def _planned(verb: _Experiment, request: Any, store: Any) -> Any:
+    from harness import commands
+
+    retune = verb.retune if isinstance(verb, Ablate) else None
+    if not verb.tuned and retune is None:
+        if verb.studies is not None:
+            raise UsageError("--studies belongs to --tuned and --retune")
+        return commands.prepare(request, None if verb.dry_run else store, lambda event: _told(event.label))
+    if retune is not None and (verb.tuned or verb.dry_run):
+        raise UsageError(f"--retune goes without {'--tuned' if verb.tuned else '--dry-run'}")
+    if request.noise_floor:
+        raise UsageError("--noise-floor trains the baseline as it is; leave --tuned out")
+    from harness import commands_tune
+    from harness.report.study_view import StudyView
+
+    if verb.tuned:
+        return commands_tune.tuned(request, store, studies=verb.studies or 1)
+    with StudyView(_console(stderr=True)) as view:
+        return commands_tune.retuned(
+            request, retune or "", store, studies=verb.studies or 1, workers=verb.workers, notify=view
+        )
+
+
+def _tune(verb: Tune) -> int:
+    from harness import commands_tune
+    from harness.records import Store
+    from harness.report.study_view import StudyView
+    from harness.report.tuning import space_table
+    from harness.tune.effort import Effort
+    from harness.tune.space import words_of
+    from harness.tune.studies import Terms
+
+    arms, declared = commands_tune.arms_to_tune(verb.arms)
+    request = _request(verb, name="tune", arms=arms, **declared)
+    space = words_of(verb.space)
+    effort = Effort(trials=verb.trials, sampler=verb.sampler, pruning=verb.pruning, seed=verb.seed, space=space)
+    terms = Terms(studies=verb.studies, retries=verb.retries, storage=verb.storage, fresh=verb.fresh)
+    if verb.dry_run:
+        return _dry(verb, commands_tune.dry_run(request, effort, terms), space_table)
+    try:
+        with StudyView(_console(stderr=True)) as view:
+            result = commands_tune.tune(request, effort, terms, Store(verb.out), workers=verb.workers, notify=view)
+    except commands_tune.TuneInterrupted as stopped:
+        _show_tuning(verb, stopped.result)
+        print("interrupted: trials that ended are kept; the same command goes on", file=sys.stderr)
+        return 130
+    return _show_tuning(verb, result)
+
+
+def _show_tuning(verb: Tune, result: Any) -> int:
+    from harness.report.tuning import all_failed, render_tuning, tuning_payload
+
+    if verb.json:
+        print(jsonlib.dumps(tuning_payload(result), indent=1, allow_nan=False))
+    else:
+        console = _console()
+        console.print(render_tuning(result, console.width))
+    hopeless = all_failed(result)
+    for line in hopeless:
+        print(f"error: {line}", file=sys.stderr)
+    return 2 if hopeless else 0
+
+
+def _told(word: str) -> None:
+    print(word, file=sys.stderr)
+
+
+def _noise_floor(verb: Compare, arms: Any) -> int:
+    if verb.noise_floor is None or verb.noise_floor < 2:
+        raise UsageError(f"--noise-floor {verb.noise_floor}: allowed is a whole number of at least 2 seeds")
+    verb.seeds = verb.noise_floor
+    question = "How far apart are two trainings of the same thing?"
+    return _table(verb, name="noise-floor", arms=arms, question=question, noise_floor=True)
+
+
+def _costs(verb: List) -> int:
+    from harness import commands_equal, report
+
+    if not verb.cost:
+        raise UsageError("--length belongs to --cost")
+    found = commands_equal.costs(verb.length)
+    if verb.json:
+        print(jsonlib.dumps(found, indent=1))
+    else:
+        _console().print(report.costs(found))
+    return 0
 
 
 def _pairs(settings: tuple[str, ...]) -> Mapping[str, str]:
@@ -241,13 +395,11 @@ def _keep(word: str) -> bool:
     return word == "all"
 
 
-def _dry(verb: _Experiment, found: Mapping[str, Any]) -> int:
-    from harness import report
-
+def _dry(verb: _Setting, found: Mapping[str, Any], shown: Callable[[Mapping[str, Any]], Any]) -> int:
     if verb.json:
         print(jsonlib.dumps(found, indent=1))
     else:
-        _console().print(report.dry_run(found))
+        _console().print(shown(found))
     return 0
 
 

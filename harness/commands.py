@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from harness import arms, environment, registry, report
+from harness.commands_equal import timed
 from harness.data import references
 from harness.errors import unknown
 from harness.events import Event
@@ -29,11 +30,11 @@ class Interrupted(Exception):
         self.result = result
 
 
-def default_arms() -> list[str]:
-    """The arms of `compare` without names: every shipped variant and alias, softmax and its aliases first."""
+def default_arms(*, aliases: bool = True) -> list[str]:
+    """The arms of `compare` without names: every shipped variant, with its aliases if asked, softmax first."""
     found = registry.shipped()
     ordered = sorted(found.values(), key=lambda variant: (variant.key != "softmax", variant.key))
-    return [name for variant in ordered for name in (variant.key, *variant.spec.aliases)]
+    return [name for variant in ordered for name in (variant.key, *(variant.spec.aliases if aliases else ()))]
 
 
 def ablation(name: str) -> tuple[Sequence[str], dict[str, Any]]:
@@ -55,13 +56,21 @@ def ablation(name: str) -> tuple[Sequence[str], dict[str, Any]]:
     return arms.switch_arms(name), {"question": f"What does each part of {name} contribute?"}
 
 
-def prepare(request: Request) -> Plan:
+def prepare(request: Request, store: Store | None = None, notify: Callable[[Event], None] | None = None) -> Plan:
     """The plan of a request on this machine.
+
+    Args:
+        request: what was asked.
+        store: results folder, where step times for equal seconds are kept; without it none are measured.
+        notify: told before they are.
 
     Raises:
         UsageError: anything in it cannot be done.
     """
-    return plan(request, cuda=torch.cuda.is_available())
+    cuda = torch.cuda.is_available()
+    if request.budget == "seconds" and store is not None:
+        request = timed(request, store, notify or (lambda event: None), cuda=cuda)
+    return plan(request, cuda=cuda)
 
 
 def run(planned: Plan, store: Store, options: Options, notify: Callable[[Event], None]) -> report.Result:

@@ -106,8 +106,9 @@ def _identities(name: str, arm: arms.Arm) -> list[tuple[str, str]]:
     bare = name.partition("[")[0]
     known = settings(arm.variant.spec.Config).items()
     switches = [(f"{bare}[{field}={shown(s.role.off)}]", s.role.equals) for field, s in known if s.role.equals]
-    declared = [(bare + left[len(left.partition("[")[0]) :], right) for left, right in
-                arm.variant.spec.identities.items()]
+    declared = [
+        (bare + left[len(left.partition("[")[0]) :], right) for left, right in arm.variant.spec.identities.items()
+    ]
     return [*((left, right) for left, right in switches if right), *declared]
 
 

@@ -81,13 +81,15 @@ def equal_budget(
         base: index of the baseline.
         budget: one of `BUDGETS`.
         vocab_size: V of the data.
-        step_ms: time of a training step by arm, for `seconds`.
+        step_ms: time of a training step by arm, for `seconds`; empty leaves the runs as they are, to be timed.
 
     Raises:
         UsageError: arms that would mix two budgets in one table, no cost formulas, no step time.
     """
     if budget == "tokens":
         _refuse_mixed(arms, runs)
+        return list(runs)
+    if budget == "seconds" and step_ms is not None and not step_ms:
         return list(runs)
     spent = [_per_step(arm, run, budget, vocab_size, step_ms) for arm, run in zip(arms, runs, strict=True)]
     found = []
@@ -121,7 +123,8 @@ def _per_step(arm: Arm, run: RunConfig, budget: str, vocab_size: int, step_ms: M
         return run_cost(run, vocab_size).training * run.train.batch_size * run.data.length
     if step_ms is None or arm.label not in step_ms:
         raise UsageError(
-            f"--budget seconds: the step time of {arm.label} is not measured here; run it without --dry-run"
+            f"--budget seconds needs the step time of {arm.label}, which is not measured here: a dry run measures "
+            "nothing, and an arm that cannot train has none"
         )
     return step_ms[arm.label]
 

@@ -220,6 +220,6 @@ def test_of_several_experiments_with_one_name_the_last_written_is_meant(tmp_path
 def test_tables_on_disk_do_not_change_when_code_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index, store = fakes.study(tmp_path, {"softmax": [2.0, 2.1], "lazy": [1.9, 2.0]})
     before = report.markdown(report.result(index, store, present=False))
-    monkeypatch.setattr(environment, "code_hash", lambda variant: "0" * 64)
+    monkeypatch.setattr(environment, "code_hash", lambda variant, pattern=None: "0" * 64)
     assert report.result(index, store).arms[0].stale
     assert report.markdown(report.result(index, store, present=False)) == before

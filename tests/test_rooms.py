@@ -16,7 +16,7 @@ ROOMS = [
     "harness.registry", "harness.model", "harness.train", "harness.cost", "harness.measures", "harness.statistics",
     "harness.presets", "harness.events", "harness.arms", "harness.equal", "harness.plans", "harness.experiment",
     "harness.execute", "harness.tune", "harness.report",
-    "harness.commands_check", "harness.commands",
+    "harness.commands_check", "harness.commands_equal", "harness.commands",
 ]  # fmt: skip
 WITHOUT_TORCH = ("harness.records", "harness.statistics", "harness.report", "harness.environment")
 FILES = [file for folder in ("harness", "variants", "ablations") for file in sorted((ROOT / folder).rglob("*.py"))]

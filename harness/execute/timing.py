@@ -42,7 +42,7 @@ def time_arms(plan: Plan, store: Store, notify: Callable[[Event], None]) -> str:
         RecordError: it cannot be written.
     """
     runs = {arm.timing_key: arm.runs[0] for arm in plan.arms}
-    codes = [environment.code_hash(run.variant) for run in runs.values()]
+    codes = [environment.code_hash(run.variant, run.model.pattern) for run in runs.values()]
     asked = "\0".join([environment.machine(), *sorted(runs), *sorted(codes)])
     key = hashlib.sha256(asked.encode()).hexdigest()[:16]
     if store.timing(key) is None:

@@ -7,7 +7,7 @@ Reading order: `rows` (what a table says) -> `build` (from records) -> `columns`
 from harness.report.build import result
 from harness.report.checks import checks
 from harness.report.frames import frame
-from harness.report.listing import doctor, dry_run, listing
+from harness.report.listing import costs, doctor, dry_run, listing
 from harness.report.payloads import payload
 from harness.report.rows import Result, Row
 from harness.report.terminal import render
@@ -17,6 +17,7 @@ __all__ = [
     "Result",
     "Row",
     "checks",
+    "costs",
     "csv",
     "doctor",
     "dry_run",

@@ -13,11 +13,14 @@ from harness.records import Arm, ExperimentFile, ReferenceRecord, RunRecord, Sto
 from harness.report.fairness import fairness, subtitle
 from harness.report.remarks import notes, reading, warnings
 from harness.report.rows import Result, Row
+from harness.report.sizes import check_budget, floor_notes, floor_of
 from harness.statistics import LEVEL, MARGIN, Interval, Judgement, judge
 
 BITS = "val_bits_per_byte"
 
 Records = tuple[RunRecord | None, ...]
+Code = tuple[str, str | None]
+"""A variant, and the pattern of variants around it where a model has one."""
 
 
 def result(experiment: ExperimentFile, store: Store, *, present: bool = True) -> Result:
@@ -39,6 +42,7 @@ def result(experiment: ExperimentFile, store: Store, *, present: bool = True) ->
     found = {arm["label"]: _records(arm, store, current) for arm in experiment.arms}
     for label, records in found.items():
         _check(label, records, experiment)
+    check_budget(experiment, [record for records in found.values() for record in records if record is not None])
     same = _same_function(experiment)
     judged = _judge(found, experiment.metric, experiment.baseline, same)
     bits = _judge(found, BITS, experiment.baseline, same)
@@ -48,6 +52,7 @@ def result(experiment: ExperimentFile, store: Store, *, present: bool = True) ->
         for arm in experiment.arms
         for name in [arm["label"]]
     )
+    floor = floor_of(experiment, rows)
     reference = _reference(experiment, store)
     trivial = tuple(reference.rows) if reference else ()
     return Result(
@@ -59,8 +64,9 @@ def result(experiment: ExperimentFile, store: Store, *, present: bool = True) ->
         reading=reading(rows, trivial),
         fairness=fairness(experiment, rows),
         warnings=warnings(experiment, rows, trivial, timing, current.gone),
-        notes=notes(experiment, rows),
+        notes=[*floor_notes(experiment, floor), *notes(experiment, rows)],
         complete=not any(row.missing for row in rows),
+        floor=floor,
     )
 
 
@@ -68,43 +74,44 @@ class _Codes:
     """Hash of the present code of each variant; None for a user's file that is gone."""
 
     def __init__(self) -> None:
-        self.known: dict[str, str | None] = {}
+        self.known: dict[Code, str | None] = {}
 
-    def __call__(self, variant: str) -> str | None:
-        if variant not in self.known:
+    def __call__(self, code: Code) -> str | None:
+        if code not in self.known:
             try:
-                self.known[variant] = environment.code_hash(variant)
+                self.known[code] = environment.code_hash(*code)
             except OSError:
-                self.known[variant] = None
-        return self.known[variant]
+                self.known[code] = None
+        return self.known[code]
 
     @property
     def gone(self) -> list[str]:
         """Variants whose file cannot be read."""
-        return [variant for variant, code in self.known.items() if code is None]
+        return list(dict.fromkeys(variant for (variant, _), code in self.known.items() if code is None))
 
 
 class _NoCodes(_Codes):
     """No present code: nothing is stale, nothing is gone."""
 
-    def __call__(self, variant: str) -> str | None:
+    def __call__(self, code: Code) -> str | None:
         return None
 
 
-def _records(arm: Arm, store: Store, current: Callable[[str], str | None]) -> Records:
+def _records(arm: Arm, store: Store, current: Callable[[Code], str | None]) -> Records:
     return tuple(_record(id, store, current) for id in arm["ids"])
 
 
-def _record(id: str, store: Store, current: Callable[[str], str | None]) -> RunRecord | None:
+def _record(id: str, store: Store, current: Callable[[Code], str | None]) -> RunRecord | None:
     # A user's variant is known by its path, and the path by the record alone: so any record comes first.
     newest = store.run(id, None)
-    if newest is None or newest.code_hash == current(_variant(newest)):
+    if newest is None or newest.code_hash == current(_code(newest)):
         return newest
-    return store.run(id, current(_variant(newest)))
+    return store.run(id, current(_code(newest)))
 
 
-def _variant(record: RunRecord) -> str:
-    return str(record.config.get("variant"))
+def _code(record: RunRecord) -> Code:
+    pattern = (record.config.get("model") or {}).get("pattern")
+    return str(record.config.get("variant")), pattern
 
 
 def _check(label: str, records: Records, experiment: ExperimentFile) -> None:
@@ -161,10 +168,10 @@ def _row(
     bits: Interval | None,
     same_as: str | None,
     timing: TimingRecord | None,
-    current: Callable[[str], str | None],
+    current: Callable[[Code], str | None],
 ) -> Row:
     there = [record for record in records if record is not None]
-    codes = [(record.code_hash, current(_variant(record))) for record in there]
+    codes = [(record.code_hash, current(_code(record))) for record in there]
     measured: Mapping[str, Any] = timing.arms.get(arm["timing"], {}) if timing else {}
     return Row(
         label=arm["label"],

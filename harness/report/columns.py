@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from harness.report.formats import chance, count, fixed, intervals, mebibytes
 from harness.report.rows import Result, Row
+from harness.report.sizes import unmatched
 from harness.statistics import Interval
 
 STALE = "†"
@@ -58,7 +59,8 @@ def columns(result: Result) -> list[Column]:
     title, unit = metric_name(result.experiment.metric)
     # Where seeds failed, how many is worth more than p.
     failures = 4 if any(row.failed for row in rows) else 6
-    names = tuple(f"{row.label} {STALE}" if row.stale else row.label for row in rows)
+    apart = unmatched(result.experiment)
+    names = tuple(row.label + f" {STALE}" * bool(row.stale) + " (unmatched)" * (row.label in apart) for row in rows)
     names += tuple(row["name"] for row in result.references)
 
     def numbers(title: str, unit: str, rank: int, cells: Sequence[str]) -> Column:

@@ -9,6 +9,7 @@ from harness.config import RunConfig
 from harness.records import ExperimentFile, RunRecord
 from harness.report.formats import fixed, listing, number, span
 from harness.report.rows import Row
+from harness.report.sizes import size_lines, terms
 
 
 def recorded(rows: Sequence[Row]) -> list[RunRecord]:
@@ -24,6 +25,7 @@ def subtitle(experiment: ExperimentFile, rows: Sequence[Row]) -> str:
     else:
         tuning = "untuned: one learning rate for all" + (f" ({rates[0]:g})" if rates else "")
     seeds = f"{len(experiment.seeds)} seed{'s' * (len(experiment.seeds) != 1)}"
+    tuning = " · ".join([tuning, *terms(experiment)])
     return f"{tuning} · {experiment.corpus['name']}, {experiment.corpus['tokenizer']} · {seeds}"
 
 
@@ -41,7 +43,8 @@ def fairness(experiment: ExperimentFile, rows: Sequence[Row]) -> list[str]:
     data = f"data: {experiment.corpus['description']}; SHA-256 {experiment.corpus['sha256'][:12]}"
     if not records:
         return [data]
-    return [_sizes(rows, runs), _seeds(experiment, rows), _place(rows, runs), data, _environment(records)]
+    sizes = [_sizes(rows, runs), *size_lines(experiment)]
+    return [*sizes, _seeds(experiment, rows), _place(rows, runs), data, _environment(records)]
 
 
 def _runs(rows: Sequence[Row]) -> list[RunConfig]:
@@ -70,7 +73,10 @@ def _seeds(experiment: ExperimentFile, rows: Sequence[Row]) -> str:
     asked = {id for arm in experiment.arms for id in arm["ids"]}
     ended = {record.id: record.status for record in recorded(rows)}
     failed = sum(status != "ok" for status in ended.values())
-    seeds = f"seeds: {number(experiment.seeds)}, each with one start and one data order for all arms"
+    shared = "one data order for both, another start for the twin"
+    if "twin" not in experiment.settings:
+        shared = "one start and one data order for all arms"
+    seeds = f"seeds: {number(experiment.seeds)}, each with {shared}"
     missing = [f"not run yet: {len(asked) - len(ended)} of {len(asked)}"] if len(ended) < len(asked) else []
     return "; ".join([seeds, f"failures: {failed} of {len(ended)} runs", *missing])
 

@@ -42,6 +42,28 @@ def _variant(variant: Mapping[str, Any]) -> RenderableType:
     return Group(Text.assemble((variant["name"], "bold"), alias, "  ", (variant["source"], "dim")), table, "")
 
 
+def costs(found: Mapping[str, Any]) -> RenderableType:
+    """What a layer of each variant costs, and what stands around it in a block."""
+    shape = f"width {found['model_dim']}, {found['num_heads']} heads, {found['length']:,} tokens"
+    table = Table(box=None, padding=(0, 2, 0, 0), title=f"One layer: {shape}", title_justify="left", title_style="bold")
+    table.add_column("\nvariant")
+    for head in (
+        "FLOPs a token\nforward",
+        "\nbackward",
+        "\ndecode",
+        "bytes of\nstate",
+        "\nparameters",
+    ):
+        table.add_column(head, justify="right")
+    names = ("forward_flops", "backward_flops", "decode_flops", "state_bytes", "parameters")
+    for cost in found["variants"]:
+        table.add_row(cost["name"], *(f"{cost[name]:,.0f}" for name in names))
+    rest = found["rest_of_block"]
+    table.add_row(f"MLP of {rest['mlp_dim']}, norms", *(f"{rest[name]:,.0f}" for name in names), style="dim")
+    told = "a multiply-add is 2; forward is a causal mean, decode is one token after the others; state in float32"
+    return Group(table, "", Text(told, "dim"))
+
+
 def doctor(found: Mapping[str, Any]) -> RenderableType:
     """Versions and hardware, then each backend here or why not."""
     machine = Table(box=None, padding=(0, 2, 0, 0), show_header=False)

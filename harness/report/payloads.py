@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.report.frames import number
 from harness.report.rows import Result, Row
+from harness.report.sizes import floor_payload, matching_payload
 from harness.statistics import Interval
 
 
@@ -15,9 +16,11 @@ def payload(result: Result) -> dict[str, Any]:
     Returns:
         `experiment`, `corpus`, `baseline`, `arms` in the order of the experiment, `references` by name. Of an arm,
         `seeds` and `failed` are counts, `records` the ids of its runs in the order of the seeds, and an interval is
-        `mean`, `low`, `high`.
+        `mean`, `low`, `high`. `matching` and `noise_floor` are there where they were asked for.
     """
     experiment = result.experiment
+    matching, floor = matching_payload(experiment), result.floor
+    more = {"matching": matching, "noise_floor": floor_payload(floor) if floor else None}
     return {
         "experiment": experiment.name,
         "corpus": {"name": experiment.corpus["name"], "sha256": experiment.corpus["sha256"]},
@@ -30,6 +33,7 @@ def payload(result: Result) -> dict[str, Any]:
             }
             for row in result.references
         },
+        **{name: value for name, value in more.items() if value is not None},
     }
 
 

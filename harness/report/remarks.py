@@ -10,6 +10,7 @@ from harness.report.columns import DIGITS, STALE
 from harness.report.fairness import mixed, recorded
 from harness.report.formats import finite, fixed, number
 from harness.report.rows import Row
+from harness.report.sizes import size_warnings
 from harness.statistics import LEVEL, MARGIN
 
 
@@ -51,6 +52,7 @@ def warnings(
     """
     records = recorded(rows)
     found = [*_partial(rows), *_stale(rows), *_baseline(experiment, rows), *_untrained(rows, references)]
+    found += size_warnings(experiment)
     differing = mixed(records)
     if differing:
         found.append(f"mixed environments: {'; '.join(differing)}; a machine or a version can change a loss")

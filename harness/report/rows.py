@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.records import ExperimentFile, ReferenceRow, RunRecord
-from harness.statistics import Interval
+from harness.statistics import Interval, NoiseFloor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,7 @@ class Result:
         warnings: what makes the table less than it looks.
         notes: failed seeds, rows of one function, differences that could not be resolved.
         complete: whether every seed of every arm has a record.
+        floor: the noise floor, where the arms are a baseline and its twin.
     """
 
     experiment: ExperimentFile
@@ -95,6 +96,7 @@ class Result:
     warnings: list[str]
     notes: list[str]
     complete: bool
+    floor: NoiseFloor | None = None
 
     @property
     def baseline(self) -> Row:
