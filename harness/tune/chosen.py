@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.equal import costs
 from harness.errors import UsageError
 from harness.experiment import Plan, PlannedArm, with_seed
 from harness.fields import resolved
@@ -54,18 +55,24 @@ def chosen_plan(
         name=f"{planned.name}-{about['name']}",
         baseline=planned.baseline + TUNED,
         arms=(*tuned, *defaults),
-        settings={**planned.settings, "tuning": tuning},
+        settings={**planned.settings, "costs": _costs(planned, (*tuned, *defaults)), "tuning": tuning},
     )
+
+
+def _costs(planned: Plan, arms: Sequence[PlannedArm]) -> dict[str, Any]:
+    return costs([arm.arm for arm in arms], [arm.runs[0] for arm in arms], planned.source.vocab_size)
 
 
 def _tuned(arm: PlannedArm, space: Space, choices: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> PlannedArm:
     runs = tuple(space.settle(choices[place % len(choices)], seed=seed) for place, seed in enumerate(seeds))
     mixer = {name: value for name, value in choices[0].items() if not name.startswith("train.")}
     config = configure(arm.arm.variant, {**resolved(arm.arm.mixer), **mixer})
-    return PlannedArm(arm.label + TUNED, dataclasses.replace(arm.arm, mixer=config), runs, None)
+    label = arm.label + TUNED
+    return PlannedArm(label, dataclasses.replace(arm.arm, label=label, mixer=config), runs, None)
 
 
 def _defaults(arm: PlannedArm, best: PlannedArm) -> PlannedArm:
     alike = all(with_seed(a, 0).id == with_seed(b, 0).id for a, b in zip(arm.runs, best.runs, strict=True))
     same = best.label if alike else arm.same_as and arm.same_as + DEFAULTS
-    return PlannedArm(arm.label + DEFAULTS, arm.arm, arm.runs, same)
+    label = arm.label + DEFAULTS
+    return PlannedArm(label, dataclasses.replace(arm.arm, label=label), arm.runs, same)

@@ -62,6 +62,8 @@ class Dim:
         share = self.share(value)
         return (share <= EDGE and not self.walls[0]) or (share >= 1 - EDGE and not self.walls[1])
 
-    def plain(self) -> list[Any]:
+    def plain(self) -> dict[str, Any]:
         """The dimension as JSON."""
-        return [self.name, *(self.options or (self.low, self.high, self.log))]
+        if self.options:
+            return {"name": self.name, "options": list(self.options)}
+        return {"name": self.name, "low": self.low, "high": self.high, "log": self.log}

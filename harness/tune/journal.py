@@ -121,7 +121,7 @@ def made_of(space: Space, label: str, effort: Effort) -> dict[str, Any]:
         "pins": dict(space.pins),
         "space": [dim.plain() for dim in space.dims],
         "effort": effort.identity(),
-        "code": environment.code_hash(space.run.variant),
+        "code": environment.code_hash(space.run.variant, space.run.model.pattern),
         "optuna": optuna.__version__,
         "environment": environment.describe(),
         **environment.commit(),

@@ -111,11 +111,11 @@ def space_of(arm: Arm, run: RunConfig, words: Mapping[str, str], *, backend: str
     return Space(arm=arm, run=run, dims=tuple(dims), pins=pins, backend=backend)
 
 
-def words_of(texts: Sequence[str], arms: Sequence[Arm]) -> dict[str, str]:
-    """`--space` as a mapping, each word checked to name a field that one of the arms has.
+def words_of(texts: Sequence[str]) -> dict[str, str]:
+    """`--space` as a mapping from field to its word.
 
     Raises:
-        UsageError: a word is no `field=...`, comes twice, or names nothing that can be searched.
+        UsageError: one is no `field=...`, or comes twice.
     """
     words: dict[str, str] = {}
     for text in texts:
@@ -124,10 +124,19 @@ def words_of(texts: Sequence[str], arms: Sequence[Arm]) -> dict[str, str]:
             raise UsageError(f"--space {text}: write field=low:high, field=value or field=a,b,c")
         if name in words:
             raise UsageError(f"--space names {name} twice")
-        if not any(_names(name, arm) for arm in arms):
-            raise _not_searched(name, arms)
         words[name] = value
     return words
+
+
+def check_words(words: Mapping[str, str], arms: Sequence[Arm]) -> None:
+    """Every word must mean a field that one of the arms can search.
+
+    Raises:
+        UsageError: one does not.
+    """
+    for name in words:
+        if not any(_names(name, arm) for arm in arms):
+            raise _not_searched(name, arms)
 
 
 def _not_searched(name: str, arms: Sequence[Arm]) -> UsageError:

@@ -28,7 +28,7 @@ from harness.tune.journal import (
 )
 from harness.tune.ledger import Ledger
 from harness.tune.results import StudyResult
-from harness.tune.space import Space, space_of, words_of
+from harness.tune.space import Space, check_words, space_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ def spaces(planned: Plan, words: Mapping[str, str], backend: str) -> dict[str, S
     Raises:
         UsageError: a word of `--space` is wrong, or nothing is left to be searched.
     """
-    words = words_of([f"{name}={value}" for name, value in words.items()], [arm.arm for arm in planned.arms])
+    check_words(words, [arm.arm for arm in planned.arms])
     found = {arm.label: _space(arm, words, backend) for arm in planned.arms}
     for label, space in found.items():
         if not space.dims:
