@@ -30,8 +30,8 @@ class _Common:
 
 @dataclass(kw_only=True)
 class _Setting(_Common):
-    preset: str = "quick"
-    """Size: quick, small, base or paper-340m."""
+    preset: str | None = None
+    """Size: quick, small, base or paper-340m; quick unless given, or the task's own."""
     data: Annotated[str | None, arg(metavar="CORPUS")] = None
     """Corpus: kjv, python-stdlib, or a path (.txt, .md, .jsonl, .parquet, a folder); kjv unless given."""
     tokenizer: Annotated[str | None, arg(metavar="TOKENIZER")] = None
@@ -52,12 +52,16 @@ class _Setting(_Common):
 
 @dataclass(kw_only=True)
 class _Experiment(_Setting):
+    task: Annotated[str | None, arg(metavar="{backcopy}")] = None
+    """A synthetic task in the place of text; --data then names the text whose characters it draws."""
     seeds: int = 5
     """Seeds of each arm, from 0."""
     keep_weights: Annotated[str, arg(metavar="{all,none}")] = "all"
     """Final weights kept beside the records."""
     fresh: bool = False
     """Train again what is stale or failed."""
+    measure_every: Annotated[int | None, arg(metavar="N")] = None
+    """Look inside each model after every N steps of its training; 100 costs under a tenth of it."""
     budget: Annotated[str, arg(metavar="{tokens,flops,seconds}")] = "tokens"
     """What every arm gets as much of as the baseline."""
     tuned: bool = False
@@ -163,6 +167,37 @@ class Report(_Common):
 
 
 @dataclass(kw_only=True)
+class Measure(_Common):
+    """Look inside the trained models of a recorded experiment: sink, mass, sparsity, collapse, longer sequences.
+
+    Example: run.py measure compare --only sink mass
+    """
+
+    experiment: Positional[str] = "compare"
+    """Its name, or its name and key."""
+    only: Annotated[tuple[str, ...], arg(metavar="[MEASURE ...]")] = ()
+    """Measures; all unless given."""
+    fresh: bool = False
+    """Measure again what is recorded."""
+
+    def run(self) -> int:
+        """Measure, and print what was found; the exit code."""
+        from harness import commands, commands_measure, report
+        from harness.records import Store
+
+        store = Store(self.out)
+        experiment = commands.find_experiment(store, self.experiment)
+        commands_measure.measure(experiment, store, only=self.only, fresh=self.fresh, notify=_told)
+        found = report.findings(experiment, store)
+        if self.json:
+            print(jsonlib.dumps(report.measured_payload(found), indent=1, allow_nan=False))
+        else:
+            console = _console()
+            console.print(report.measured(found, console.width))
+        return 0
+
+
+@dataclass(kw_only=True)
 class List(_Common):
     """What there is: variants with their switches, knobs and backends here, and declared experiments.
 
@@ -244,16 +279,17 @@ Verb = OmitSubcommandPrefixes[
         Annotated[Ablate, subcommand("ablate")],
         Annotated[Tune, subcommand("tune")],
         Annotated[Check, subcommand("check")],
+        Annotated[Measure, subcommand("measure")],
         Annotated[Report, subcommand("report")],
     ]
 ]
 
 
-def _request(verb: _Setting, *, name: str, arms: Any, **more: Any) -> Any:
+def _request(verb: _Setting, *, name: str, arms: Any, task: Any = None, **more: Any) -> Any:
     from harness.experiment import Request
 
     sets = {
-        "data.corpus": verb.data,
+        "data.corpus": task.corpus(verb.data) if task else verb.data,
         "data.tokenizer": verb.tokenizer,
         "train.device": verb.device,
         **_pairs(verb.set),
@@ -262,7 +298,7 @@ def _request(verb: _Setting, *, name: str, arms: Any, **more: Any) -> Any:
         name=name,
         arms=arms,
         baseline=verb.baseline,
-        preset=verb.preset,
+        preset=verb.preset or (task.preset if task else "quick"),
         sets={field: value for field, value in sets.items() if value is not None},
         match=verb.match,
         cache=verb.out / "cache",
@@ -271,14 +307,21 @@ def _request(verb: _Setting, *, name: str, arms: Any, **more: Any) -> Any:
 
 
 def _table(verb: _Experiment, *, name: str, arms: Any, **declared: Any) -> int:
-    from harness import commands, report
+    from harness import commands, commands_measure, report, tasks
     from harness.execute import Options
     from harness.records import Store
     from harness.report.progress import ProgressView
 
-    request = _request(verb, name=name, arms=arms, seeds=verb.seeds, budget=verb.budget, **declared)
+    task = tasks.find(verb.task) if verb.task else None
+    if task is not None:
+        name, declared = f"{name}-{task.name}", task.declared(declared)
+    request = _request(verb, name=name, arms=arms, task=task, seeds=verb.seeds, budget=verb.budget, **declared)
     options = Options(
-        workers=verb.workers, keep_weights=_keep(verb.keep_weights), fresh=verb.fresh, cache=request.cache
+        workers=verb.workers,
+        keep_weights=_keep(verb.keep_weights),
+        fresh=verb.fresh,
+        cache=request.cache,
+        measure_every=commands_measure.interval(verb.measure_every),
     )
     store = Store(verb.out)
     planned = _planned(verb, request, store)

@@ -14,9 +14,9 @@ ROOMS = [
     "harness.errors", "harness.spec", "harness.declare", "harness.fields", "harness.ops", "harness.config",
     "harness.environment", "harness.records", "harness.data", "harness.contract", "variants", "ablations",
     "harness.registry", "harness.model", "harness.train", "harness.cost", "harness.measures", "harness.statistics",
-    "harness.presets", "harness.events", "harness.arms", "harness.equal", "harness.plans", "harness.experiment",
+    "harness.presets", "harness.tasks", "harness.events", "harness.arms", "harness.equal", "harness.plans", "harness.experiment",
     "harness.execute", "harness.tune", "harness.report",
-    "harness.commands_check", "harness.commands_equal", "harness.commands",
+    "harness.commands_check", "harness.commands_measure", "harness.commands_equal", "harness.commands",
 ]  # fmt: skip
 WITHOUT_TORCH = ("harness.records", "harness.statistics", "harness.report", "harness.environment")
 FILES = [file for folder in ("harness", "variants", "ablations") for file in sorted((ROOT / folder).rglob("*.py"))]

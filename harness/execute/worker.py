@@ -119,7 +119,7 @@ def _serve(run: RunConfig, store: Store, source: Source, setup: Setup, reporter:
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         clock = time.monotonic()
         checkpoint = store.checkpoint_path(run.id)
-        looks = [Watch(store, source, setup.measure_every)] if setup.measure_every else []
+        looks = [Watch(store, source, setup.measure_every, code)] if setup.measure_every else []
         outcome = attempt(run, source, [reporter, *looks], checkpoint=checkpoint, code=code)
         if setup.keep_weights and outcome.status == "ok" and outcome.model is not None:
             save_weights(store.weights_path(run.id), outcome.model)

@@ -61,6 +61,7 @@ def measure(model: Decoder, run: RunConfig, source: Source) -> Finding:
         losses, scored = _losses(model, run, data), data.targets != IGNORED
         values["factors"].append(factor)
         values["loss_nats_by_factor"].append(float(losses[scored].mean()))
+        values[f"loss_nats_at_{factor}x"] = values["loss_nats_by_factor"][-1]
         for name, mask in data.groups.items():
             values.setdefault(f"{name}_loss_nats_by_factor", []).append(float(losses[mask & scored].mean()))
         ends = _bucket_ends(factor, trained)

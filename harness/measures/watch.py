@@ -22,21 +22,25 @@ class Watch:
         store: where the records go.
         source: the data of the run.
         every: steps between two looks.
+        code_hash: of the code that trains.
     """
 
     store: Store
     source: Source
     every: int
+    code_hash: str
 
     def __call__(self, moment: Moment) -> None:
         """See `train`."""
         if moment.step % self.every == 0 or moment.step == moment.steps:
             model = cast(Decoder, moment.model)
             found = measure(model, moment.run, self.source, WHILE_TRAINING, small=True)
-            write(self.store, moment.run.id, moment.step, found, small=True)
+            write(self.store, moment.run.id, moment.step, found, code_hash=self.code_hash, small=True)
 
 
-def write(store: Store, run: str, step: int, found: Mapping[str, Finding], *, small: bool = False) -> None:
+def write(
+    store: Store, run: str, step: int, found: Mapping[str, Finding], *, code_hash: str, small: bool = False
+) -> None:
     """Record findings.
 
     Args:
@@ -44,12 +48,13 @@ def write(store: Store, run: str, step: int, found: Mapping[str, Finding], *, sm
         run: id of the run.
         step: of the training at which it was looked.
         found: measure to finding.
+        code_hash: of the run's record: a run that was trained again by other code is another model.
         small: whether fewer sequences were looked at than a trained model is measured on.
 
     Raises:
         RecordError: a record cannot be written.
     """
     for name, finding in found.items():
-        values = {**finding.values, "small_probe": small and name in PROBED}
+        values = {**finding.values, "small_probe": small and name in PROBED, "code_hash": code_hash}
         record = MeasurementRecord(run=run, measure=name, version=VERSIONS[name], step=step, values=values)
         store.write_measurement(record, finding.arrays or None)

@@ -6,8 +6,10 @@ Reading order: `rows` (what a table says) -> `build` (from records) -> `columns`
 
 from harness.report.build import result
 from harness.report.checks import checks
+from harness.report.findings import findings
 from harness.report.frames import frame
 from harness.report.listing import costs, doctor, dry_run, listing
+from harness.report.measured import measured, measured_payload
 from harness.report.payloads import payload
 from harness.report.rows import Result, Row
 from harness.report.terminal import render
@@ -21,9 +23,12 @@ __all__ = [
     "csv",
     "doctor",
     "dry_run",
+    "findings",
     "frame",
     "listing",
     "markdown",
+    "measured",
+    "measured_payload",
     "payload",
     "render",
     "result",

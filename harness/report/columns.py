@@ -17,7 +17,10 @@ STALE = "†"
 DIGITS = 4
 """Decimals of a loss: one more than the margin of the verdicts has."""
 
-_METRICS = {"val_loss_nats": ("loss", "nats/token"), "val_bits_per_byte": ("loss", "bits/byte")}
+_METRICS = {
+    "val_loss_nats": ("loss", "nats/token"),
+    "trigger_loss_nats": ("trigger loss", "nats/token"),
+    "val_bits_per_byte": ("loss", "bits/byte")}
 
 
 @dataclass(frozen=True)

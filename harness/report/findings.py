@@ -1,0 +1,172 @@
+"""What was measured inside the runs of an experiment, gathered from records by arm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.records import ExperimentFile, MeasurementRecord, RunRecord, Store
+
+SINK_FLOOR = 5.0
+"""Percent of Sink_1 in plain softmax under which a setting shows no sink, and nothing can be said to cure one."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArmFindings:
+    """One arm.
+
+    Args:
+        label: of the arm.
+        runs: its run records, those there are, in the order of the seeds.
+        steps: measure -> for each run the records by step, oldest step first.
+        load: gives the arrays beside a measurement.
+    """
+
+    label: str
+    runs: tuple[RunRecord, ...]
+    steps: Mapping[str, tuple[tuple[MeasurementRecord, ...], ...]]
+    load: Callable[[MeasurementRecord], dict[str, NDArray[Any]]] = field(repr=False)
+
+    def last(self, measure: str) -> list[MeasurementRecord]:
+        """The measurement after the last step of each run that has one."""
+        found = []
+        for run, path in zip(self.runs, self.steps.get(measure, ()), strict=False):
+            if path and path[-1].step == run.config["train"]["steps"]:
+                found.append(path[-1])
+        return found
+
+    def values(self, measure: str, name: str) -> list[float]:
+        """A value after the last step, one number a run that has it."""
+        found = [record.values.get(name) for record in self.last(measure)]
+        return [float(value) for value in found if isinstance(value, (int, float))]
+
+    def lists(self, measure: str, name: str) -> NDArray[np.float64] | None:
+        """A list of numbers after the last step, [runs, n]; none where no run has it."""
+        found = [record.values.get(name) for record in self.last(measure)]
+        rows = [value for value in found if isinstance(value, list)]
+        return np.array(rows, dtype=np.float64) if rows else None
+
+    def arrays(self, measure: str, name: str) -> NDArray[Any] | None:
+        """An array after the last step, [runs, ...]; none where no run has it."""
+        rows = [arrays[name] for record in self.last(measure) if name in (arrays := self.load(record))]
+        return np.stack(rows) if rows else None
+
+    def path(self, measure: str, name: str) -> tuple[NDArray[np.int64], NDArray[Any]] | None:
+        """An array over the training of the first run: steps [n] and arrays [n, ...]."""
+        for records in self.steps.get(measure, ()):
+            there = [(record.step, arrays[name]) for record in records if name in (arrays := self.load(record))]
+            if there:
+                return np.array([step for step, _ in there]), np.stack([array for _, array in there])
+        return None
+
+    def reason(self, measure: str) -> str | None:
+        """Why the measure is not defined for this arm, where it says so."""
+        found = [record.values.get("not_defined") for record in self.last(measure)]
+        return next((str(reason) for reason in found if reason), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """An experiment.
+
+    Args:
+        experiment: its index.
+        arms: its arms, in their order.
+    """
+
+    experiment: ExperimentFile
+    arms: tuple[ArmFindings, ...]
+
+    @property
+    def baseline(self) -> ArmFindings:
+        """The arm that the others are held against."""
+        return next(arm for arm in self.arms if arm.label == self.experiment.baseline)
+
+    def has(self, measure: str) -> bool:
+        """Whether any arm has a finding of that measure."""
+        return any(arm.last(measure) and arm.reason(measure) is None for arm in self.arms)
+
+    @property
+    def remark(self) -> list[str]:
+        """What may be said of the sink: nothing of a cure where plain softmax has none."""
+        plain = next((arm for arm in self.arms if _is_softmax(arm)), self.baseline)
+        found = plain.values("sink", "sink_1_percent")
+        if not found:
+            return []
+        own = sum(found) / len(found)
+        if own < SINK_FLOOR:
+            return [
+                f"sink not reproduced in this setting: {plain.label} itself has Sink_1 of {own:.1f} %, under "
+                f"{SINK_FLOOR:g} %; nothing can be said about who mitigates it"
+            ]
+        lines = [f"sink present: {plain.label} has Sink_1 of {own:.1f} % (epsilon 0.3, 64 tokens)"]
+        return lines + [line for arm in self.arms if arm is not plain for line in _against(arm, own)]
+
+
+def _is_softmax(arm: ArmFindings) -> bool:
+    return bool(arm.runs) and arm.runs[0].config.get("variant") == "softmax"
+
+
+def _against(arm: ArmFindings, own: float) -> list[str]:
+    raw, proxy = (arm.values("sink", f"sink_1{suffix}_percent") for suffix in ("", "_proxy"))
+    if not raw or not proxy:
+        return []
+    numbers = f"{arm.label}: Sink_1 {sum(raw) / len(raw):.1f} % raw, {sum(proxy) / len(proxy):.1f} % by proxy"
+    if max(raw) < own and max(proxy) < own:
+        return [f"{numbers}; lower on every seed in both readings"]
+    if max(raw) < own:
+        return [f"{numbers}; lower in raw weights alone, which fall with the mass of a row"]
+    return [f"{numbers}; not lower on every seed"]
+
+
+class _Arrays:
+    """Arrays beside measurements, each file read once."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.read: dict[str, dict[str, NDArray[Any]]] = {}
+
+    def __call__(self, record: MeasurementRecord) -> dict[str, NDArray[Any]]:
+        """The arrays of a measurement, by name."""
+        key = f"{record.stem}-{record.arrays}"
+        if key not in self.read:
+            self.read[key] = self.store.arrays(record)
+        return self.read[key]
+
+
+def findings(experiment: ExperimentFile, store: Store) -> Findings:
+    """Gather what was measured; a measurement of a training that another has replaced is left out.
+
+    Args:
+        experiment: the index of arms and runs.
+        store: the records.
+    """
+    ids = {id for arm in experiment.arms for id in arm["ids"]}
+    newest: dict[tuple[str, str, int], MeasurementRecord] = {}
+    for record in store.all_measurements():
+        key = (record.run, record.measure, record.step)
+        if record.run in ids and (key not in newest or record.version >= newest[key].version):
+            newest[key] = record
+    load = _Arrays(store)
+    arms = []
+    for arm in experiment.arms:
+        runs = tuple(run for id in arm["ids"] if (run := store.run(id, None)) is not None)
+        measures = {key[1] for key in newest if key[0] in {run.id for run in runs}}
+        steps = {measure: tuple(_path(run, measure, newest) for run in runs) for measure in measures}
+        arms.append(ArmFindings(arm["label"], runs, steps, load))
+    return Findings(experiment, tuple(arms))
+
+
+def _path(
+    run: RunRecord, measure: str, newest: Mapping[tuple[str, str, int], MeasurementRecord]
+) -> tuple[MeasurementRecord, ...]:
+    found = [
+        record
+        for (id, name, _), record in newest.items()
+        if id == run.id and name == measure and record.values.get("code_hash") == run.code_hash
+    ]
+    return tuple(sorted(found, key=lambda record: record.step))

@@ -1,0 +1,146 @@
+"""The measurements of an experiment as a table: a line a quantity, a column an arm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.report.findings import ArmFindings, Findings
+from harness.report.formats import NONE, fixed
+from harness.report.frames import number
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One line of the table.
+
+    Args:
+        measure, value: where it stands in the records.
+        title: with its unit.
+        digits: decimals.
+        proxy: whether it stands in for what is not defined for weights that need not sum to one.
+    """
+
+    measure: str
+    value: str
+    title: str
+    digits: int = 2
+    proxy: bool = False
+
+
+QUANTITIES = (
+    Quantity("sink", "sink_1_percent", "Sink_1, raw (% of heads)", 1),
+    Quantity("sink", "sink_1_proxy_percent", "Sink_1, rows divided by their mass (%)", 1, proxy=True),
+    Quantity("sink", "sink_largest_percent", "largest Sink_k, raw (%)", 1),
+    Quantity("sink", "sink_largest_key", "at key k", 0),
+    Quantity("sink", "first_token_mass_percent", "share of the mass on the first token (%)", 1, proxy=True),
+    Quantity("sink", "first_weight_trigger_mean", "weight on BOS at triggers", 3),
+    Quantity("sink", "first_weight_other_mean", "weight on BOS elsewhere", 3),
+    Quantity("mass", "row_mass_mean", "row mass, mean", 3),
+    Quantity("mass", "row_mass_p5", "row mass, 5th percentile", 3),
+    Quantity("mass", "mass_on_first_mean", "mass on the first token", 3),
+    Quantity("mass", "mass_off_first_mean", "mass off the first token", 3),
+    Quantity("mass", "dead_rows_percent", "dead rows (%)", 1),
+    Quantity("mass", "dead_heads_percent", "dead heads (%)", 1),
+    Quantity("sparsity", "zeros_percent", "exact zeros (% of causal pairs)", 1),
+    Quantity("sparsity", "plain_softmax_below_uniform_percent", "plain softmax under 1/n (%)", 1),
+    Quantity("sparsity", "below_uniform_if_gaussian_percent", "the same if Gaussian, Phi(s/2) (%)", 1),
+    Quantity("sparsity", "zero_blocks_32_percent", "32 x 32 blocks all zero (%)", 1),
+    Quantity("sparsity", "zero_blocks_64_percent", "64 x 64 blocks all zero (%)", 1),
+    Quantity("focus", "normalised_entropy_mean", "normalised entropy (0 to 1)", 3, proxy=True),
+    Quantity("focus", "effective_keys_mean", "effective keys", 1, proxy=True),
+    Quantity("focus", "distance_tokens_mean", "distance attended (tokens)", 1, proxy=True),
+    Quantity("redundancy", "map_cosine_mean", "cosine between heads' maps", 3),
+    Quantity("collapse", "relative_residual", "relative residual at the end", 3),
+    Quantity("collapse", "effective_rank", "effective rank at the end", 1),
+    Quantity("collapse", "token_cosine", "token cosine at the end", 3),
+    Quantity("collapse", "token_cosine_centred", "token cosine, mean removed", 3),
+    Quantity("repeated", "moved_at_the_end", "move of a repeated token", 4),
+    Quantity("scale", "largest_over_median_activation", "largest / median activation", 1),
+    Quantity("scale", "first_v_norm_over_rest", "value norm, first / rest", 2),
+    Quantity("scale", "first_k_norm_over_rest", "key norm, first / rest", 2),
+    Quantity("scale", "score_range", "range of the scores", 1),
+    Quantity("recall", "recall_loss_nats", "loss on repeated pairs (nats)", 4),
+    Quantity("recall", "other_loss_nats", "loss on new pairs (nats)", 4),
+    Quantity("scalars", "tau_mean", "tau, mean (threshold -tau/n)", 3),
+)
+
+
+def shown(findings: Findings) -> list[tuple[Quantity, list[list[float]]]]:
+    """The quantities that any arm has, each with the values of every arm, one a seed."""
+    lines = [(q, [arm.values(q.measure, q.value) for arm in findings.arms]) for q in (*QUANTITIES, *_lengths(findings))]
+    return [(quantity, values) for quantity, values in lines if any(values)]
+
+
+def _lengths(findings: Findings) -> list[Quantity]:
+    records = [record for arm in findings.arms for record in arm.last("extrapolation")]
+    factors = sorted({factor for record in records for factor in record.values.get("factors", [])})
+    return [Quantity("extrapolation", f"loss_nats_at_{f}x", f"loss at {f}x the length (nats)", 4) for f in factors]
+
+
+def cell(quantity: Quantity, values: list[float]) -> str:
+    """Mean over the seeds."""
+    return fixed(sum(values) / len(values), quantity.digits) if values else NONE
+
+
+def measured(findings: Findings, width: int) -> RenderableType:
+    """The table for a screen of that many characters: arms side by side as far as there is room, then below."""
+    lines = shown(findings)
+    head: list[RenderableType] = [Text(f"{findings.experiment.name}: measured inside the trained models", "bold")]
+    head += [Text(line, "yellow" if line.startswith("sink not") else "") for line in findings.remark]
+    first = max((len(quantity.title) for quantity, _ in lines), default=0)
+    names = [arm.label for arm in findings.arms]
+    room = max(1, (width - first) // (2 + min(18, max(map(len, names)))))
+    for start in range(0, len(names), room):
+        part = range(start, min(start + room, len(names)))
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+        table.add_column("mean over seeds", no_wrap=True, min_width=first)
+        for index in part:
+            table.add_column(Text(names[index]), justify="right", overflow="fold", max_width=18)
+        for quantity, values in lines:
+            table.add_row(quantity.title, *(cell(quantity, values[index]) for index in part))
+        head += [Text(""), table]
+    return Group(*head, *(Text(f"- {line}", "dim") for line in undefined(findings)))
+
+
+def undefined(findings: Findings) -> list[str]:
+    """What is not defined, arm by arm, with the reason, and what was looked at with fewer sequences than it should."""
+    lines: dict[str, list[str]] = {}
+    for arm in findings.arms:
+        for measure in sorted(arm.steps):
+            reason = arm.reason(measure)
+            if reason is not None:
+                lines.setdefault(f"{measure}: not defined: {reason}", []).append(arm.label)
+    found = [f"{line} ({', '.join(arms)})" for line, arms in lines.items()]
+    small = any(record.values.get("small_probe") for arm in findings.arms for m in arm.steps for record in arm.last(m))
+    if small:
+        found.append(
+            f"taken during training on few sequences; for the whole probe: run.py measure {findings.experiment.name}"
+        )
+    return found
+
+
+def measured_payload(findings: Findings) -> dict[str, Any]:
+    """The values as `--json` prints them: by arm and measure, one entry a seed."""
+
+    def arm(found: ArmFindings) -> dict[str, Any]:
+        return {measure: [_plain(record.values) for record in found.last(measure)] for measure in sorted(found.steps)}
+
+    return {
+        "experiment": findings.experiment.name,
+        "remarks": findings.remark,
+        "arms": {found.label: arm(found) for found in findings.arms},
+    }
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: [number(item) for item in value] if isinstance(value, list) else number(value)
+        for name, value in values.items()
+    }
