@@ -14,6 +14,7 @@ from harness.report.fairness import fairness, subtitle
 from harness.report.remarks import notes, reading, warnings
 from harness.report.rows import Result, Row
 from harness.report.sizes import check_budget, floor_notes, floor_of
+from harness.report.tuned import judge_tuned, tuned_notes, tuned_reading, tuning_of
 from harness.statistics import LEVEL, MARGIN, Interval, Judgement, judge
 
 BITS = "val_bits_per_byte"
@@ -44,8 +45,8 @@ def result(experiment: ExperimentFile, store: Store, *, present: bool = True) ->
         _check(label, records, experiment)
     check_budget(experiment, [record for records in found.values() for record in records if record is not None])
     same = _same_function(experiment)
-    judged = _judge(found, experiment.metric, experiment.baseline, same)
-    bits = _judge(found, BITS, experiment.baseline, same)
+    judged = _judge(found, experiment.metric, experiment, same)
+    bits = _judge(found, BITS, experiment, same)
     timing = store.timing(experiment.timing) if experiment.timing else None
     rows = tuple(
         _row(arm, experiment.seeds, found[name], judged[name], bits[name].value, same.get(name), timing, current)
@@ -61,10 +62,10 @@ def result(experiment: ExperimentFile, store: Store, *, present: bool = True) ->
         references=trivial,
         title=f"{experiment.name}: {experiment.question or f'{len(rows)} arms, held against {experiment.baseline}'}",
         subtitle=subtitle(experiment, rows),
-        reading=reading(rows, trivial),
+        reading=[*tuned_reading(experiment), *reading(rows, trivial)],
         fairness=fairness(experiment, rows),
         warnings=warnings(experiment, rows, trivial, timing, current.gone),
-        notes=[*floor_notes(experiment, floor), *notes(experiment, rows)],
+        notes=[*floor_notes(experiment, floor), *tuned_notes(experiment, rows), *notes(experiment, rows)],
         complete=not any(row.missing for row in rows),
         floor=floor,
     )
@@ -147,8 +148,13 @@ def _same_function(experiment: ExperimentFile) -> dict[str, str]:
     return same
 
 
-def _judge(found: Mapping[str, Records], metric: str, baseline: str, same: Mapping[str, str]) -> dict[str, Judgement]:
+def _judge(
+    found: Mapping[str, Records], metric: str, experiment: ExperimentFile, same: Mapping[str, str]
+) -> dict[str, Judgement]:
     values = {label: [_outcome(record, metric) for record in records] for label, records in found.items()}
+    tuning, baseline = tuning_of(experiment), experiment.baseline
+    if tuning is not None:
+        return judge_tuned(values, baseline, same, tuning)
     return judge(values, baseline=baseline, same_function=same, margin=MARGIN, level=LEVEL)
 
 

@@ -10,6 +10,7 @@ from harness.records import ExperimentFile, RunRecord
 from harness.report.formats import fixed, listing, number, span
 from harness.report.rows import Row
 from harness.report.sizes import size_lines, terms
+from harness.report.tuned import tuning_words
 
 
 def recorded(rows: Sequence[Row]) -> list[RunRecord]:
@@ -20,7 +21,9 @@ def recorded(rows: Sequence[Row]) -> list[RunRecord]:
 def subtitle(experiment: ExperimentFile, rows: Sequence[Row]) -> str:
     """How far the arms were tuned, on what data, with how many seeds."""
     rates = sorted({run.train.learning_rate for run in _runs(rows)})
-    if len(rates) > 1:
+    if found := tuning_words(experiment):
+        tuning = found
+    elif len(rates) > 1:
         tuning = f"untuned: learning rates set by hand, {rates[0]:g} to {rates[-1]:g}"
     else:
         tuning = "untuned: one learning rate for all" + (f" ({rates[0]:g})" if rates else "")

@@ -23,6 +23,9 @@ def reading(rows: Sequence[Row], references: Sequence[ReferenceRow]) -> list[str
         adjusted = f", adjusted for {tests} comparisons" if tests > 1 else ""
         lines += [
             f"difference: to the baseline, paired by seed; ± spans the {sure} interval{several}",
+        ]
+    if any(row.p is not None for row in rows):
+        lines += [
             f"verdict: better or worse if that interval leaves 0 out and the difference is at least {MARGIN:g}, equal "
             f"if it lies within ± {MARGIN:g}; p is of the same test{adjusted}",
         ]

@@ -59,8 +59,8 @@ class Row:
 
     @property
     def tested(self) -> bool:
-        """Whether it takes part in the test: neither the baseline nor another row's function."""
-        return self.verdict != "baseline" and self.same_as is None
+        """Whether it takes part in the test: neither the baseline, nor another row's function, nor only shown."""
+        return self.verdict not in ("baseline", "not tested") and self.same_as is None
 
     @property
     def record_ids(self) -> list[str]:
