@@ -26,7 +26,8 @@ from torch.nn import functional as F
 
 from harness import ops
 from harness.ops import costs
-from harness.spec import Backend, Cost, Dims, MixerSpec, choice, size, switch
+from harness.ops.sigmoid_blocks import sigmoid_in_blocks
+from harness.spec import Backend, Cost, Dims, MixerSpec, Reason, choice, size, switch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,25 @@ def reference(
     return torch.einsum("bhts,bshd->bthd", weights, values).to(v.dtype)
 
 
+def blocked(
+    q: Tensor, k: Tensor, v: Tensor, *, bias: float | Tensor, alibi: bool = False, row_norm: bool = False
+) -> Tensor:
+    """The same in blocks of scores (`ops.sigmoid_blocks`); a single query has none and goes through `reference`.
+
+    Raises:
+        NotImplementedError: `row_norm` is asked for: a block does not know the sum of a row.
+    """
+    if row_norm:
+        raise NotImplementedError("blocks of scores have no sum of a row to divide by")
+    if q.shape[1] == 1:
+        return reference(q, k, v, bias=bias, alibi=alibi)
+    return sigmoid_in_blocks(q, k, v, bias=bias, alibi=alibi)
+
+
+def _no_row_norm(dims: Dims, config: Config) -> Reason:
+    return "divides no rows by their sum (row_norm=on)" if config.row_norm else None
+
+
 class Layer(ops.ScoreLayer):
     """Projections around sigmoid attention, and the norms of queries and keys."""
 
@@ -131,7 +151,10 @@ SPEC = MixerSpec(
     Layer=Layer,
     source="arXiv 2409.04431, equation 3",
     reference=reference,
-    backends=(Backend(name="reference", run=reference),),
+    backends=(
+        Backend(name="blocked", run=blocked, forward=("cpu",), backward=("cpu",), supports=_no_row_norm),
+        Backend(name="reference", run=reference),
+    ),
     cost=cost,
     state_knob="kv_heads",
 )

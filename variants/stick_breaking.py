@@ -18,6 +18,7 @@ Source: arXiv 2410.17980, equations 1 to 4. Time O(T^2 D), state O(T D).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,8 @@ from torch.nn import functional as F
 
 from harness import ops
 from harness.ops import costs
-from harness.spec import Backend, Cost, Dims, MixerSpec, choice, size
+from harness.ops.stick_blocks import sticks_in_blocks
+from harness.spec import Backend, Cost, Dims, MixerSpec, Reason, choice, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,49 @@ def reference(q: Tensor, k: Tensor, v: Tensor, *, attend_current: bool = False) 
     values = ops.repeat_heads(v, q.shape[2]).to(weights.dtype)
     out = torch.einsum("bhts,bshd->bthd", weights, values).to(v.dtype)
     return out, left[..., 0].exp().transpose(1, 2)
+
+
+def blocked(q: Tensor, k: Tensor, v: Tensor, *, attend_current: bool = False) -> tuple[Tensor, Tensor]:
+    """The same in blocks of scores (`ops.stick_blocks`); a single query has none and goes through `reference`."""
+    if q.shape[1] == 1:
+        return reference(q, k, v, attend_current=attend_current)
+    return sticks_in_blocks(q, k, v, attend_current=attend_current)
+
+
+def fla(q: Tensor, k: Tensor, v: Tensor, *, attend_current: bool = False) -> tuple[Tensor, Tensor]:
+    """The Triton kernel of the package fla-core; queries and keys of one length, D and Dv at most 256.
+
+    It knows no longer prefix of keys: decoding goes through `reference`.
+    """
+    if q.shape[1] != k.shape[1]:
+        return reference(q, k, v, attend_current=attend_current)
+    out, remainder = _kernel()(q, k, v, attend_current=attend_current)
+    return out, ops.at_least_float32(remainder)
+
+
+def _kernel() -> Callable[..., tuple[Tensor, Tensor]]:
+    # Imported here and nowhere else: without triton and transformers its import fails.
+    from fla.ops.stickbreaking_attn import parallel_stickbreaking_attn
+
+    kernel: Callable[..., tuple[Tensor, Tensor]] = parallel_stickbreaking_attn
+    return kernel
+
+
+@functools.cache
+def fla_probe(device: str) -> Reason:
+    """Why fla-core cannot run on this device kind, or None: a tiny real call decides, forward and backward."""
+    try:
+        x = torch.ones(1, 8, 1, 16, device=device, dtype=torch.bfloat16, requires_grad=True)
+        torch.autograd.grad(fla(x, x, x)[0].sum(), x)
+    # A package built for another machine fails in any way it likes; each of them means "not here".
+    except Exception as error:
+        text = str(error).strip()
+        return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no reason'}"
+    return None
+
+
+def _wide_heads(dims: Dims, config: Config) -> Reason:
+    return f"takes heads of at most 256 channels, not {dims.head_dim}" if dims.head_dim > 256 else None
 
 
 class Layer(ops.ScoreLayer):
@@ -128,7 +173,14 @@ SPEC = MixerSpec(
     Layer=Layer,
     source="arXiv 2410.17980, equations 1 to 4",
     reference=reference,
-    backends=(Backend(name="reference", run=reference),),
+    backends=(
+        Backend(
+            name="fla", run=fla, forward=("cuda",), backward=("cuda",), dtypes=("bfloat16",), probe=fla_probe,
+            supports=_wide_heads,
+        ),
+        Backend(name="blocked", run=blocked, forward=("cpu",), backward=("cpu",)),
+        Backend(name="reference", run=reference),
+    ),
     cost=cost,
     state_knob="kv_heads",
 )
