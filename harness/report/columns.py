@@ -20,7 +20,8 @@ DIGITS = 4
 _METRICS = {
     "val_loss_nats": ("loss", "nats/token"),
     "trigger_loss_nats": ("trigger loss", "nats/token"),
-    "val_bits_per_byte": ("loss", "bits/byte")}
+    "val_bits_per_byte": ("loss", "bits/byte"),
+}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class ArmFindings:
 
     Args:
         label: of the arm.
-        runs: its run records, those there are, in the order of the seeds.
+        runs: records of its finished runs, in the order of the seeds.
         steps: measure -> for each run the records by step, oldest step first.
         load: gives the arrays beside a measurement.
     """
@@ -154,7 +154,7 @@ def findings(experiment: ExperimentFile, store: Store) -> Findings:
     load = _Arrays(store)
     arms = []
     for arm in experiment.arms:
-        runs = tuple(run for id in arm["ids"] if (run := store.run(id, None)) is not None)
+        runs = tuple(run for id in arm["ids"] if (run := store.run(id, None)) and run.status == "ok")
         measures = {key[1] for key in newest if key[0] in {run.id for run in runs}}
         steps = {measure: tuple(_path(run, measure, newest) for run in runs) for measure in measures}
         arms.append(ArmFindings(arm["label"], runs, steps, load))
