@@ -83,10 +83,10 @@ def _state(run: RunConfig, target: Cost, vocab_size: int) -> RunConfig:
         if other is None:
             continue
         size = run_cost(other, vocab_size).state_bytes
+        reached.append((abs(size - wanted), value, other))
         # Past the sequence's length a window holds no more, and past twice the target nothing is nearer.
         if size == last or size > 2 * wanted:
             break
-        reached.append((abs(size - wanted), value, other))
         last = size
     return next(
         other for _, value, other in sorted(reached, key=lambda found: found[:2]) if not value or _accepted(other)
