@@ -13,7 +13,9 @@ from harness import report
 from harness.errors import UsageError
 from harness.experiment import Request, plan
 from harness.fields import identity
+from harness.records import Store
 from harness.statistics import noise_floor, resolvable_difference
+from harness.statistics.paired import compare
 from harness.train import build_model, train
 from tests import cli, fakes, tiny
 
@@ -76,7 +78,7 @@ def test_a_start_cannot_be_set_for_one_arm(tmp_path: Path) -> None:
 
 def test_the_floor_is_the_spread_of_the_differences_and_what_seeds_resolve() -> None:
     differences = [0.01, -0.02, 0.03, 0.0]
-    floor = noise_floor(differences, 3, 4)
+    floor = noise_floor([(2.0, 2.0 + difference) for difference in differences], 3, 4)
     assert floor is not None
     assert floor.spread == pytest.approx(np.std(differences, ddof=1))
     # chi-square with 3 degrees of freedom has its 2.5 % points at 0.215795 and 9.348404.
@@ -84,14 +86,13 @@ def test_the_floor_is_the_spread_of_the_differences_and_what_seeds_resolve() -> 
     assert floor.high == pytest.approx(floor.spread * math.sqrt(3 / 0.215795), rel=1e-5)
     assert floor.resolvable == {n: resolvable_difference(floor.spread, n, 3) for n in (4, 8, 16)}
     assert floor.resolvable[4] > floor.resolvable[8] > floor.resolvable[16]
-    assert noise_floor([0.1], 1, 1) is None
+    assert floor.null == () and noise_floor([(2.0, 2.1)], 1, 1) is None
 
 
 def test_a_difference_of_that_size_is_resolved_in_four_tables_of_five() -> None:
-    floor = noise_floor(list(np.random.default_rng(0).normal(0, 0.02, 2000)), 1, 8)
+    noise = np.random.default_rng(0).normal(0, 0.02, 2000)
+    floor = noise_floor([(0.0, difference) for difference in noise], 1, 8)
     assert floor is not None
-    from harness.statistics.paired import compare
-
     drawn = np.random.default_rng(1).normal(floor.resolvable[8], floor.spread, (4000, 1, 8))
     share = compare(drawn, tests=1, level=0.05, margin=0.005).resolved.mean()
     assert 0.77 < share < 0.87
@@ -108,8 +109,8 @@ def test_the_table_of_a_twin_says_what_could_be_resolved(tmp_path: Path) -> None
     assert "4 seeds " in found.notes[1] and "16 seeds " in found.notes[1] and "2 arms" in found.notes[1]
     assert any("another start for the twin" in line for line in found.fairness)
     payload = report.payload(found)["noise_floor"]
-    assert set(payload) == {"pairs", "spread", "comparisons", "resolvable"} and set(payload["resolvable"]) == {
-        "4", "8", "16"}
+    assert set(payload) == {"pairs", "spread", "comparisons", "resolvable", "null_tables"}
+    assert set(payload["resolvable"]) == {"4", "8", "16"} and payload["null_tables"] == []
 
 
 def test_seeds_that_failed_are_left_out_of_the_floor(tmp_path: Path) -> None:
@@ -129,6 +130,37 @@ def test_the_command_line_prints_the_floor_and_report_prints_it_again(tmp_path: 
     assert "softmax twin" in done.stdout and "noise floor of softmax: over 2 seeds" in done.stdout
     again = cli.run("report", "noise-floor", "--out", str(out), "--json")
     assert set(cli.payload(again)["noise_floor"]["resolvable"]) == {"2", "4", "8"}
+
+
+@pytest.mark.parametrize("spread", [0.0005, 0.05])
+def test_tables_drawn_from_runs_without_differences_rarely_hold_a_verdict(spread: float) -> None:
+    drawn = np.random.default_rng(3).normal(2.0, spread, (48, 2))
+    floor = noise_floor([(float(one), float(other)) for one, other in drawn], 1, 48)
+    assert floor is not None and len(floor.null) == 6
+    assert all(null.share <= 0.055 for null in floor.null)
+    # With noise far under the margin nothing is ever called.
+    assert (max(null.share for null in floor.null) < 0.005) == (spread < 0.01)
+
+
+def test_a_rule_that_calls_too_much_would_be_seen_in_the_drawn_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.statistics.floor.LEVEL", 0.3)
+    drawn = np.random.default_rng(3).normal(2.0, 0.05, (48, 2))
+    floor = noise_floor([(float(one), float(other)) for one, other in drawn], 1, 48)
+    assert floor is not None and min(null.share for null in floor.null) > 0.15
+
+
+STUDY = Path(__file__).parent.parent / "results" / "noise"
+
+
+@pytest.mark.skipif(not STUDY.exists(), reason="the study is not committed yet")
+def test_in_the_committed_study_false_verdicts_stay_under_their_level() -> None:
+    store = Store(STUDY)
+    (experiment,) = store.all_experiments()
+    table = report.result(experiment, store, present=False)
+    assert table.floor is not None and 2 * table.floor.n >= 64
+    assert all(record is not None and record.status == "ok" for row in table.arms for record in row.records)
+    assert all(null.share <= 0.05 for null in table.floor.null) and len(table.floor.null) == 6
+    assert (STUDY / "tables" / f"{experiment.stem}.md").read_text() == report.markdown(table)
 
 
 def test_one_seed_is_no_floor() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from harness.errors import RecordError
 from harness.records import ExperimentFile, RunRecord
 from harness.report.formats import NONE, finite, fixed, signed
 from harness.report.rows import Row
-from harness.statistics import NoiseFloor, noise_floor
+from harness.statistics import LEVEL, NoiseFloor, noise_floor
 
 NOTED = 0.01
 """Mismatch over which a table warns."""
@@ -89,7 +90,8 @@ def _budget(experiment: ExperimentFile, known: Sequence[Mapping[str, float]]) ->
     budget = experiment.settings.get("budget", "tokens")
     if budget == "tokens":
         return []
-    return [f"budget: {_BUDGETS[budget]}, those of {experiment.baseline}; {_span(known, 'steps', lambda value: f'{value:,.0f}', ' steps')}"]
+    steps = _span(known, "steps", lambda value: f"{value:,.0f}", " steps")
+    return [f"budget: {_BUDGETS[budget]}, those of {experiment.baseline}; {steps}"]
 
 
 def size_warnings(experiment: ExperimentFile) -> list[str]:
@@ -142,9 +144,8 @@ def floor_of(experiment: ExperimentFile, rows: Sequence[Row]) -> NoiseFloor | No
         for one, other in zip(base, twin, strict=True)
         if one is not None and other is not None
     ]
-    differences = [other - one for one, other in pairs if one is not None and other is not None]
-    settings = experiment.settings
-    return noise_floor([d for d in differences if finite(d)], settings["comparisons"], len(experiment.seeds))
+    finished = [(a, b) for a, b in pairs if a is not None and b is not None and finite(a) and finite(b)]
+    return noise_floor(finished, experiment.settings["comparisons"], len(experiment.seeds))
 
 
 def floor_notes(experiment: ExperimentFile, floor: NoiseFloor | None) -> list[str]:
@@ -157,6 +158,20 @@ def floor_notes(experiment: ExperimentFile, floor: NoiseFloor | None) -> list[st
         f"noise floor of {experiment.baseline}: over {floor.n} seeds its difference to itself from another start has a "
         f"standard deviation of {fixed(floor.spread, 4)} (95 %: {fixed(floor.low, 4)} to {fixed(floor.high, 4)})",
         f"so a table of {arms} against it would resolve, with 80 % chance, a difference of: {reach}",
+        *_null_tables(floor),
+    ]
+
+
+def _null_tables(floor: NoiseFloor) -> list[str]:
+    if not floor.null:
+        return []
+    drawn = ", ".join(
+        f"{null.arms} arm{'s' * (null.arms > 1)} x {null.seeds} seeds {fixed(100 * null.share, 1)} %"
+        for null in floor.null
+    )
+    return [
+        f"{floor.null[0].tables:,} tables of each size, drawn from these {2 * floor.n} runs, in which nothing differs: "
+        f"better or worse in {drawn}; promised is at most {fixed(100 * LEVEL, 0)} %"
     ]
 
 
@@ -167,6 +182,7 @@ def floor_payload(floor: NoiseFloor) -> dict[str, Any]:
         "spread": {"mean": floor.spread, "low": floor.low, "high": floor.high},
         "comparisons": floor.comparisons,
         "resolvable": {str(seeds): value for seeds, value in floor.resolvable.items()},
+        "null_tables": [dataclasses.asdict(null) for null in floor.null],
     }
 
 

@@ -7,7 +7,7 @@ a baseline and its twin say of both.
 
 from __future__ import annotations
 
-from harness.statistics.floor import NoiseFloor, noise_floor
+from harness.statistics.floor import NoiseFloor, NullTables, noise_floor
 from harness.statistics.judgement import Interval, Judgement, judge
 from harness.statistics.noise import LEVEL, MARGIN, resolvable_difference
 from harness.statistics.signflip import sign_flip_p
@@ -18,6 +18,7 @@ __all__ = [
     "Interval",
     "Judgement",
     "NoiseFloor",
+    "NullTables",
     "judge",
     "noise_floor",
     "resolvable_difference",
