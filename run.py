@@ -150,10 +150,13 @@ class Report(_Common):
     """Print a recorded experiment's table again; nothing is trained.
 
     Example: run.py report compare
+    Example: run.py report compare --html
     """
 
     experiment: Positional[str] = "compare"
     """Its name, or its name and key."""
+    html: bool = False
+    """Write one page with tables and figures, and each figure as SVG and PNG; print where."""
 
     def run(self) -> int:
         """Print it; the exit code."""
@@ -162,6 +165,10 @@ class Report(_Common):
 
         store = Store(self.out)
         found = commands.find_experiment(store, self.experiment)
+        if self.html:
+            files = [str(path) for path in report.write_page(found, store)]
+            print(jsonlib.dumps({"page": files[0], "figures": files[1:]}, indent=1) if self.json else files[0])
+            return 0
         report.write_tables(found, store)
         return _show(self, report.result(found, store), store)
 

@@ -10,6 +10,7 @@ from harness.report.findings import findings
 from harness.report.frames import frame
 from harness.report.listing import costs, doctor, dry_run, listing
 from harness.report.measured import measured, measured_payload
+from harness.report.page import write_page
 from harness.report.payloads import payload
 from harness.report.rows import Result, Row
 from harness.report.terminal import render
@@ -32,5 +33,6 @@ __all__ = [
     "payload",
     "render",
     "result",
+    "write_page",
     "write_tables",
 ]

@@ -1,0 +1,43 @@
+"""Length extrapolation: the loss by position, past what the models were trained on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.report.figures.style import band, legend, panels
+from harness.report.findings import Findings
+from harness.report.rows import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "extrapolation"
+TITLE = "Longer sequences than trained on"
+CAPTION = (
+    "Report split. Loss of the targets up to each position in sequences of eight times the training length (dotted "
+    "line); on a task, the targets of the primary metric in a panel of their own."
+)
+NEEDS = "extrapolation"
+
+
+def draw(result: Result, findings: Findings) -> Figure | None:
+    """A panel for all targets, and one for the triggers of a task."""
+    names = [
+        (name, label)
+        for name, label in (("loss", "loss (nats/token)"), ("trigger_loss", "trigger loss (nats/token)"))
+        if any(arm.arrays("extrapolation", name) is not None for arm in findings.arms)
+    ]
+    if not names:
+        return None
+    figure, grid = panels(len(names), columns=2, height=3.0)
+    for axes, (name, label) in zip(grid, names, strict=True):
+        for index, arm in enumerate(findings.arms):
+            losses, ends = arm.arrays("extrapolation", name), arm.arrays("extrapolation", "bucket_ends")
+            if losses is not None and ends is not None:
+                band(axes, ends[0], losses, arm.label, index, markersize=3)
+        axes.axvline(float(result.experiment.settings["data"]["length"]), color="#555555", linestyle=":", linewidth=1)
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("position (tokens)")
+        axes.set_ylabel(label)
+    legend(figure, grid[0])
+    return figure

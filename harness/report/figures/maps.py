@@ -1,0 +1,72 @@
+"""Attention maps of the arms on one short sequence, tokens on the axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.report.figures.style import MAP, WIDTH
+from harness.report.findings import Findings
+from harness.report.rows import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "maps"
+TITLE = "Attention maps"
+CAPTION = (
+    "One sequence of the selection split, first seed; each row is a query, each column a key; white is exactly 0, red "
+    "a negative weight. Heads of the last layer, or the first channels of a recurrent mixer. ⊢ is BOS, ␣ a blank."
+)
+NEEDS = "example"
+HEADS = 2
+
+
+def draw(result: Result, findings: Findings) -> Figure | None:
+    """A map a head, two arms side by side."""
+    from matplotlib import colormaps
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure
+
+    found = []
+    for arm in findings.arms:
+        maps, records = arm.arrays("example", "maps"), arm.last("example")
+        if maps is not None:
+            heads = maps[0, -1, :HEADS]
+            words = [str(word) for word in records[0].values["tokens"]]
+            found += [(f"{arm.label}, head {head + 1}", one, words) for head, one in enumerate(heads)]
+    if not found:
+        return None
+    colours = colormaps[MAP].copy()
+    colours.set_bad("white")
+    colours.set_under("#B2182B")
+    rows = -(-len(found) // 2)
+    figure = Figure(figsize=(WIDTH, 3.9 * rows), layout="constrained")
+    grid = figure.subplots(rows, 2, squeeze=False).flatten().tolist()
+    image = None
+    for axes, (title, weights, words) in zip(grid, found, strict=False):
+        # The square root of the weight: most weights are small, and a linear scale would show them all alike.
+        scale = PowerNorm(0.5, vmin=0, vmax=1)
+        image = axes.imshow(np.where(weights == 0, np.nan, weights), cmap=colours, norm=scale, interpolation="nearest")
+        places, shown = range(len(words)), [_visible(word) for word in words]
+        axes.set_xticks(places, shown, fontsize=6, rotation=90 if max(map(len, shown)) > 2 else 0)
+        axes.set_yticks(places, shown, fontsize=6)
+        axes.grid(False)
+        axes.set_title(title)
+        axes.set_xlabel("key (token)")
+        axes.set_ylabel("query (token)")
+    for spare in grid[len(found) :]:
+        spare.remove()
+    if image is not None:
+        figure.colorbar(image, ax=grid[: len(found)], location="bottom", shrink=0.5, aspect=40, label="weight")
+    return figure
+
+
+def _visible(word: str) -> str:
+    """A token as a label: blanks can be seen, and signs that no font has stand as a box."""
+    if word == "BOS":
+        return "⊢"
+    shown = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+    # matplotlib reads a dollar sign as the start of a formula.
+    return "".join(shown.get(letter, letter if letter.isprintable() else "□") for letter in word).replace("$", r"\$")
