@@ -108,8 +108,7 @@ class Ablate(_Experiment):
         from harness import commands
 
         arms, declared = commands.ablation(self.name)
-        name = self.name if "question" in declared and "expectation" in declared else f"ablate-{Path(self.name).stem}"
-        return _table(self, name=name, arms=arms, **declared)
+        return _table(self, arms=arms, **declared)
 
 
 @dataclass(kw_only=True)
@@ -169,8 +168,12 @@ class Report(_Common):
             files = [str(path) for path in report.write_page(found, store)]
             print(jsonlib.dumps({"page": files[0], "figures": files[1:]}, indent=1) if self.json else files[0])
             return 0
-        report.write_tables(found, store)
-        return _show(self, report.result(found, store), store)
+        code = _show(self, report.result(found, store), store)
+        try:
+            report.write_tables(found, store)
+        except RecordError as error:
+            print(f"the tables beside the records stay as they are: {error}", file=sys.stderr)
+        return code
 
 
 @dataclass(kw_only=True)
@@ -493,8 +496,12 @@ def main() -> int:
         config=(FlagCreatePairsOff,),
     )  # type: ignore[call-overload]
     signal.signal(signal.SIGTERM, _stop)
+    # A terminal or pipe that knows no ± gets a question mark in its place.
+    sys.stdout.reconfigure(errors="replace")
+    sys.stderr.reconfigure(errors="replace")
     try:
         code: int = verb.run()
+        sys.stdout.flush()
         return code
     except (UsageError, RecordError) as error:
         if verb.debug:
@@ -508,6 +515,12 @@ def main() -> int:
         # The reader of a pipe, `head` say, had enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if verb.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.config import SECTIONS
@@ -69,6 +69,18 @@ def parse(text: str) -> Arm:
             sections.setdefault(section, {})[inner] = value
     label = (name.rpartition("/")[2] or name) + (f"[{','.join(f'{k}={v}' for k, v in fields.items())}]" * bool(fields))
     return Arm(label, name, variant, configure(variant, mixer), sections, fields)
+
+
+def apart(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms with labels that tell files of one name in two folders apart: by the path as it was written."""
+    places: dict[str, set[str]] = {}
+    for arm in arms:
+        places.setdefault(arm.label, set()).add(arm.variant.key)
+    inside = [arm.label.partition("[") for arm in arms]
+    return [
+        replace(arm, label=f"{arm.name}{bracket}{rest}") if len(places[arm.label]) > 1 else arm
+        for arm, (_, bracket, rest) in zip(arms, inside, strict=True)
+    ]
 
 
 def _fields(text: str, inside: str) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ import torch
 from harness import arms, environment, registry, report
 from harness.commands_equal import timed
 from harness.data import references
-from harness.errors import unknown
+from harness.errors import UsageError, unknown
 from harness.events import Event
 from harness.execute import Options, execute, needed, time_arms
 from harness.experiment import Plan, Request, plan
@@ -50,10 +52,12 @@ def ablation(name: str) -> tuple[Sequence[str], dict[str, Any]]:
     if name in declared:
         found = declared[name]
         words = {"question": found.question, "expectation": found.expectation, "metric": found.metric}
-        return found.arms, {**words, "settings": found.settings}
+        return found.arms, {"name": name, **words, "settings": found.settings}
     if not name.endswith(".py") and name not in registry.shipped():
         raise unknown("experiment or variant", name, [*declared, *registry.shipped()])
-    return arms.switch_arms(name), {"question": f"What does each part of {name} contribute?"}
+    # A record's file is named after its experiment: what a file system may not like becomes a dash.
+    slug = re.sub(r"[^A-Za-z0-9_.=+-]+", "-", Path(name).stem)
+    return arms.switch_arms(name), {"name": f"ablate-{slug}", "question": f"What does each part of {name} contribute?"}
 
 
 def prepare(request: Request, store: Store | None = None, notify: Callable[[Event], None] | None = None) -> Plan:
@@ -126,7 +130,8 @@ def find_experiment(store: Store, name: str) -> ExperimentFile:
     """
     found = store.latest_experiment(name)
     if found is None:
-        raise unknown("recorded experiment", name, [file.stem for file in store.all_experiments()] or ["none yet"])
+        error = unknown("recorded experiment", name, [file.stem for file in store.all_experiments()] or ["none yet"])
+        raise UsageError("; skipped: ".join([str(error), *store.problems]))
     return found
 
 

@@ -50,7 +50,8 @@ def arms_to_tune(names: Sequence[str]) -> tuple[Sequence[str], dict[str, Any]]:
     if declared and len(names) > 1:
         raise UsageError(f"{declared[0]} is a declared experiment with arms of its own; tune it alone")
     if declared:
-        return commands.ablation(declared[0])
+        arms, words = commands.ablation(declared[0])
+        return arms, {key: value for key, value in words.items() if key != "name"}
     return names or list(registry.shipped()), {}
 
 

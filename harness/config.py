@@ -113,7 +113,7 @@ class DataConfig:
     length: int = size(128, least=2)
     report_tokens: int = size(49_152, least=1)
     curve_tokens: int = size(8_192, least=1)
-    curve_points: int = size(8, least=1)
+    curve_points: int = size(8, least=1, most=10_000)
 
 
 SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig, "data": DataConfig}
@@ -175,8 +175,12 @@ class RunConfig:
         for name in values:
             if name not in names:
                 raise unknown("part of a run", name, names)
-        if not isinstance(values.get("variant"), str):
+        variant = values.get("variant")
+        if not isinstance(variant, str) or "\0" in variant:
             raise UsageError("a run needs the name of its variant")
+        for name in ("mixer", *SECTIONS):
+            if not isinstance(values.get(name, {}), Mapping):
+                raise UsageError(f"{name} of a run must be fields with values, not {values[name]!r}")
         sections: dict[str, Any] = {
             name: restore(section, values.get(name, {}), where=name) for name, section in SECTIONS.items()
         }

@@ -26,7 +26,7 @@ class RunFailed(Exception):
     """One training run ended without a usable loss: a row of the table, not the end of the experiment.
 
     Args:
-        status: `diverged`, `out of memory`, `timed out` or `crashed`.
+        status: `diverged`, `leaks`, `out of memory` or `crashed`.
         reason: one line for the table's reader.
     """
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.arms import Arm, Part, function_of, layering, parse
+import torch
+
+from harness.arms import Arm, Part, apart, function_of, layering, parse
 from harness.config import SECTIONS, DataConfig, RunConfig, canonical
 from harness.data import Source, load
 from harness.equal import check_terms, costs, equal_budget, equal_sizes
@@ -20,6 +22,8 @@ from harness.registry import choose_backend
 from harness.spec import Dims
 
 __all__ = ["Plan", "PlannedArm", "Request", "plan", "sections", "with_seed"]
+
+MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +73,19 @@ def plan(request: Request, *, cuda: bool) -> Plan:
     Raises:
         UsageError: anything that would fail later for a reason that is known now.
     """
-    if request.seeds < 1:
-        raise UsageError(f"--seeds {request.seeds}: allowed is a whole number of at least 1; 5 give usable intervals")
+    if not 1 <= request.seeds <= MOST_SEEDS:
+        raise UsageError(
+            f"--seeds {request.seeds}: allowed is a whole number of at least 1 and at most {MOST_SEEDS}; "
+            "5 give usable intervals"
+        )
     check_terms(request.match, request.budget)
     shared = sections(request)
-    arms = [parse(text) for text in request.arms]
+    arms = apart([parse(text) for text in request.arms])
     data: DataConfig = build(DataConfig, shared["data"], where="data")
     source = load(data.corpus, data.tokenizer, cache=request.cache)
     source.check(length=data.length, tokens=max(data.report_tokens, data.curve_tokens))
     firsts = [_first_run(arm, shared, source, cuda=cuda) for arm in arms]
-    baseline = _baseline(request.baseline, [arm.label for arm in arms])
+    baseline = _baseline(request.baseline, arms)
     base = [arm.label for arm in arms].index(baseline)
     arms, firsts = equal_sizes(arms, firsts, base, request.match, source.vocab_size)
     firsts = equal_budget(arms, firsts, base, request.budget, source.vocab_size, request.step_ms)
@@ -129,6 +136,8 @@ def sections(request: Request) -> dict[str, dict[str, Any]]:
                 f"--set {path}={value}: write section.field=value with a section of {', '.join(SECTIONS)}; "
                 "fields of a variant go into its arm, e.g. 'lazy[tau_start=-0.5]'"
             )
+        if path == "train.seed":
+            raise UsageError(f"--set train.seed={value}: seeds run from 0; --seeds N says how many")
         shared[name][inner] = value
     return shared
 
@@ -166,8 +175,10 @@ def _refuse_layer(arm: Arm, part: Part, dims: Dims) -> None:
     if part.variant.file_hash is not None:
         return
     try:
-        part.variant.spec.Layer(dims, part.mixer, layer_index=0, core=None)
-    except ValueError as error:
+        # On the meta device a layer of any size costs nothing.
+        with torch.device("meta"):
+            part.variant.spec.Layer(dims, part.mixer, layer_index=0, core=None)
+    except (ValueError, RuntimeError, OverflowError) as error:
         raise UsageError(f"{arm.label}: {error}") from error
 
 
@@ -183,10 +194,11 @@ def _without_backend(run: RunConfig) -> list[Any]:
     return [identity(run.model), train]
 
 
-def _baseline(asked: str | None, labels: Sequence[str]) -> str:
+def _baseline(asked: str | None, arms: Sequence[Arm]) -> str:
     if asked is None:
-        return labels[0]
-    wanted = parse(asked).label
-    if wanted not in labels:
-        raise unknown("arm to be the baseline", asked, labels)
-    return wanted
+        return arms[0].label
+    wanted = parse(asked)
+    for arm in arms:
+        if (arm.name, arm.variant.key, arm.fields) == (wanted.name, wanted.variant.key, wanted.fields):
+            return arm.label
+    raise unknown("arm to be the baseline", asked, [arm.label for arm in arms])

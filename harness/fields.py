@@ -14,6 +14,9 @@ from harness.errors import UsageError, unknown
 from harness.spec import NEVER, Role, role_of
 
 Config = TypeVar("Config")
+LARGEST = 2**63
+"""Whole numbers below it fit into a tensor's shape; none is larger."""
+
 _WRONG: Any = object()
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
@@ -36,7 +39,10 @@ def settings(config: Any) -> dict[str, Setting]:
     """
     if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
         raise UsageError(f"{config} must be a dataclass (frozen, keyword only)")
-    hints = typing.get_type_hints(config)
+    try:
+        hints = typing.get_type_hints(config)
+    except Exception as error:
+        raise UsageError(f"{config.__qualname__}: its annotations cannot be read: {error}") from error
     found = {}
     for field in dataclasses.fields(config):
         if field.default is dataclasses.MISSING:
@@ -74,7 +80,8 @@ def build(config: type[Config], values: Mapping[str, Any], *, where: str) -> Con
         checked[name] = check(known[name], value, where=where)
     try:
         return config(**checked)
-    except ValueError as error:
+    # A config checks itself in any way it likes; what it refuses is the user's value.
+    except Exception as error:
         raise UsageError(f"{where}: {error}") from error
 
 
@@ -101,7 +108,7 @@ def check(setting: Setting, value: Any, *, where: str) -> Any:
     if typed is _WRONG or (role.kind == "choice" and typed not in role.options):
         raise UsageError(f"{where}.{setting.name}={value}: allowed is {allowed(setting)}")
     if typed is not None and not isinstance(typed, (bool, str)):
-        legal = math.isfinite(typed)
+        legal = abs(typed) < LARGEST if isinstance(typed, int) else math.isfinite(typed)
         legal = legal and (role.least is None or typed >= role.least)
         legal = legal and (role.most is None or typed <= role.most)
         legal = legal and (role.above is None or typed > role.above)

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -52,6 +53,8 @@ class Block(nn.Module):
         if not isinstance(mixed, Tensor) or mixed.shape != x.shape:
             got = f"{list(mixed.shape)}" if isinstance(mixed, Tensor) else type(mixed).__name__
             raise ValueError(f"the mixer returned {got} for an input of {list(x.shape)}; it must return the same shape")
+        if not mixed.is_floating_point():
+            raise ValueError(f"the mixer returned {mixed.dtype}; it must return floating point numbers")
         x = x + mixed
         y: Tensor = x + self.mlp(self.mlp_norm(x))
         return y
@@ -140,10 +143,11 @@ def keyed_seed(*key: object) -> int:
 
 
 def seed_everything(*key: object) -> None:
-    """Seed the global generators of torch, its devices and Python by key."""
+    """Seed the global generators of torch, its devices, Python and NumPy by key."""
     seed = keyed_seed(*key)
     torch.manual_seed(seed)
     random.seed(seed)
+    np.random.seed(seed % 2**32)
 
 
 @torch.no_grad()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -16,9 +18,10 @@ from typing import Any
 
 import ablations
 import variants
+from harness import errors
 from harness.declare import Experiment
 from harness.errors import BackendError, UsageError, unknown
-from harness.fields import build, settings
+from harness.fields import build, check, settings
 from harness.spec import Backend, Dims, MixerSpec
 
 
@@ -86,37 +89,98 @@ def load(path: Path) -> Variant:
         UsageError: the file cannot be read, fails on import, or exports no usable SPEC.
     """
     path = path.resolve()
-    try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"variant file {path}: {error.strerror or error}") from error
-    module = _import(path, hashlib.sha256(source).hexdigest())
+    parts = closure(path)
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(str(part.relative_to(path.parent)).encode() * (part != path) + b"\0" + part.read_bytes())
+    module = _import(path, parts, digest.hexdigest())
     spec = getattr(module, "SPEC", None)
     if not isinstance(spec, MixerSpec):
         raise UsageError(f"{path} exports no SPEC; add: SPEC = MixerSpec(name=..., Config=Config, Layer=Layer)")
-    settings(spec.Config)
-    return Variant(key=str(path), spec=spec, doc=module.__doc__ or "", file_hash=_hash(path))
+    try:
+        for setting in settings(spec.Config).values():
+            check(setting, setting.default, where="Config")
+        if not all(isinstance(backend, Backend) for backend in spec.backends):
+            raise UsageError("SPEC.backends must hold Backend(...) alone")
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return Variant(key=str(path), spec=spec, doc=module.__doc__ or "", file_hash=digest.hexdigest())
 
 
-def _import(path: Path, digest: str) -> ModuleType:
-    name = f"_variant_{digest[:16]}"
+def closure(path: Path) -> list[Path]:
+    """A file and all that it imports from its own folder, directly or not: the file first, then by path.
+
+    The imports are read from the source, those inside functions too, so that neither the order of loading nor a
+    late import changes what belongs to a mixer.
+
+    Args:
+        path: a Python file.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    found: dict[Path, None] = {}
+    waiting = [path]
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        try:
+            source = file.read_bytes()
+        except OSError as error:
+            raise UsageError(f"variant file {file}: {error.strerror or error}") from error
+        found[file] = None
+        waiting += [near for name in _imported(source) for near in _beside(path.parent, name)]
+    return [path, *sorted(file for file in found if file != path)]
+
+
+def _imported(source: bytes) -> set[str]:
+    """Top-level names that a source imports; none of one that is no Python, whose import will say so."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def _beside(folder: Path, name: str) -> list[Path]:
+    """Files of a module or package of that name in the folder; the harness' own rooms are no neighbours."""
+    own = [Path(file).resolve() for file in (variants.__file__, ablations.__file__, errors.__file__) if file]
+    if (folder / name) in {file.parent for file in own}:
+        return []
+    if (folder / f"{name}.py").is_file():
+        return [folder / f"{name}.py"]
+    return sorted((folder / name).rglob("*.py")) if (folder / name / "__init__.py").is_file() else []
+
+
+def _import(path: Path, parts: list[Path], digest: str) -> ModuleType:
+    # Named by place and content: a copy elsewhere has neighbours of its own.
+    name = f"_variant_{hashlib.sha256(f'{path} {digest}'.encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
         raise UsageError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(found)
-    _forget_strangers(path.parent)
+    _forget_strangers(path.parent, parts)
     sys.path.insert(0, str(path.parent))
     # dataclasses with postponed annotations look their module up while the class is being made.
     sys.modules[name] = module
     try:
-        found.loader.exec_module(module)
+        # What a file prints must not get into the JSON of a command.
+        with contextlib.redirect_stdout(sys.stderr):
+            found.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         del sys.modules[name]
-        raise UsageError(f"{path} fails on import: {type(error).__name__}: {error}{_line(error, path)}") from error
+        raise UsageError(f"{path} fails on import: {_said(error, path)}") from error
     finally:
         sys.path.remove(str(path.parent))
         if str(path.parent) not in sys.path:
@@ -124,52 +188,24 @@ def _import(path: Path, digest: str) -> ModuleType:
     return module
 
 
-def _line(error: BaseException, path: Path) -> str:
+def _said(error: BaseException, path: Path) -> str:
     line = error.lineno if isinstance(error, SyntaxError) else None
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(path):
             line = trace.tb_lineno
         trace = trace.tb_next
-    return f" (line {line})" if line else ""
+    return f"{type(error).__name__}: {text}" + (f" (line {line})" if line else "")
 
 
-def _neighbours(folder: Path) -> dict[str, Path]:
-    loaded = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
-    files = {name: Path(file) for name, file in loaded.items() if file and not name.startswith("_variant_")}
-    return {
-        name: file
-        for name, file in files.items()
-        if file.is_relative_to(folder)
-        and not name.startswith(("harness", "variants", "ablations"))
-        and name != "__main__"
-        and "site-packages" not in file.parts
-    }
-
-
-def _forget_strangers(folder: Path) -> None:
+def _forget_strangers(folder: Path, parts: list[Path]) -> None:
     # Two files in two folders may each have a neighbour `utils`: the first one's must not serve the second.
-    for file in folder.glob("*.py"):
-        module = sys.modules.get(file.stem)
-        origin = getattr(module, "__file__", None)
-        if (
-            origin
-            and Path(origin).resolve() != file
-            and any(
-                Path(origin).parent == Path(path).parent
-                for name, m in sys.modules.items()
-                if name.startswith("_variant_") and (path := getattr(m, "__file__", None))
-            )
-        ):
-            del sys.modules[file.stem]
-
-
-def _hash(path: Path) -> str:
-    digest = hashlib.sha256(path.read_bytes())
-    for name, file in sorted(_neighbours(path.parent).items()):
-        if file != path and file.suffix == ".py":
-            digest.update(name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+    for name in {part.relative_to(folder).parts[0].removesuffix(".py") for part in parts[1:]}:
+        for loaded in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+            origin = getattr(sys.modules[loaded], "__file__", None)
+            if origin is None or not Path(origin).resolve().is_relative_to(folder):
+                del sys.modules[loaded]
 
 
 def configure(variant: Variant, values: Mapping[str, Any]) -> Any:

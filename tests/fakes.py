@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -49,8 +48,8 @@ def run_config(label: str, seed: int, **train: Any) -> RunConfig:
 
 
 def run_id(label: str, seed: int) -> str:
-    """The id of an arm's run, which no default of a config changes."""
-    return hashlib.sha256(f"{label} {seed}".encode()).hexdigest()[:16]
+    """The id of an arm's run."""
+    return run_config(label, seed).id
 
 
 def run_record(label: str, seed: int, outcome: float | str, **changes: Any) -> RunRecord:

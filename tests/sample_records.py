@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.config import RunConfig
 from harness.records import (
     ExperimentFile,
     MeasurementRecord,
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def run_record(**changes: Any) -> RunRecord:
     values: dict[str, Any] = {
-        "id": "00aa11bb22cc33dd", "status": "ok", "config": {"variant": "softmax", "mixer": {"rope": True}},
+        "id": RunConfig(variant="softmax", mixer={"rope": True}).id, "status": "ok", "config": RunConfig(variant="softmax", mixer={"rope": True}).to_dict(),
         "backend": "sdpa", "parameters": 12, "metrics": {"val_loss_nats": 1.25},
         "curve": [{"step": 1, "loss": 2.0}], "environment": {"cores": 2}, "commit": None, "dirty": None,
         "code_hash": "c0de", "started": "2025-01-01T00:00:00+00:00", "seconds": 0.5,

@@ -126,7 +126,7 @@ def test_every_declared_experiment_can_be_planned_and_says_what_it_expects() -> 
     for name in registry.experiments():
         names, declared = commands.ablation(name)
         assert declared["question"] and declared["expectation"]
-        assert plan(Request(name=name, arms=names, **declared), cuda=False).arms
+        assert plan(Request(arms=names, **declared), cuda=False).arms
 
 
 def test_an_unknown_ablation_names_experiments_and_variants() -> None:

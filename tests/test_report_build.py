@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness import environment, report
+from harness.config import RunConfig
 from harness.errors import RecordError
-from harness.records import Store
+from harness.records import ExperimentFile, Store
 from tests import fakes
 
 
@@ -139,11 +140,26 @@ def test_an_arm_above_order_1_is_named(tmp_path: Path) -> None:
     assert any(line.startswith("not below order-1") and line.endswith(": lazy") for line in warnings)
 
 
+def recorded(index: ExperimentFile, store: Store, run: RunConfig) -> ExperimentFile:
+    """The index with the first run of its second arm replaced by another one, which is recorded."""
+    store.write_run(fakes.run_record("lazy", 0, 1.9, id=run.id, config=run.to_dict()))
+    first, second = index.arms
+    return dataclasses.replace(index, arms=[first, {**second, "ids": [run.id, *second["ids"][1:]]}])
+
+
+def test_a_record_edited_by_hand_is_named_and_counts_as_not_run(tmp_path: Path) -> None:
+    index, store = fakes.study(tmp_path, {"softmax": [2.0, 2.1], "lazy": [None, 2.0]})
+    edited = fakes.run_config("lazy", 0).to_dict()
+    edited["train"]["steps"] = 1
+    store.write_run(fakes.run_record("lazy", 0, 1.1, config=edited))
+    assert not report.result(index, store).complete
+    assert any("its config belongs to run" in problem for problem in store.problems)
+
+
 def test_learning_rates_that_differ_are_not_called_one_for_all(tmp_path: Path) -> None:
     index, store = fakes.study(tmp_path, {"softmax": [2.0], "lazy": [None]})
     assert "one learning rate for all (0.01)" in report.result(index, store).subtitle
-    config = fakes.run_config("lazy", 0, learning_rate=3e-3).to_dict()
-    store.write_run(fakes.run_record("lazy", 0, 1.9, config=config))
+    index = recorded(index, store, fakes.run_config("lazy", 0, learning_rate=3e-3))
     assert "set by hand, 0.003 to 0.01" in report.result(index, store).subtitle
 
 
@@ -156,8 +172,8 @@ def test_rows_of_other_data_or_seeds_never_share_a_table(tmp_path: Path, part: s
         "fingerprint": dataclasses.replace(run, fingerprint="cd" * 32),
         "seed": dataclasses.replace(run, train=dataclasses.replace(run.train, seed=7)),
     }[part]
-    store.write_run(fakes.run_record("lazy", 0, 1.9, config=other.to_dict()))
-    with pytest.raises(RecordError, match=f"run {fakes.run_id('lazy', 0)} of lazy"):
+    index = recorded(index, store, other)
+    with pytest.raises(RecordError, match=f"run {other.id} of lazy"):
         report.result(index, store)
 
 
@@ -169,8 +185,7 @@ def test_a_record_without_the_primary_metric_is_named(tmp_path: Path) -> None:
 
 def test_a_file_of_a_user_that_is_gone_leaves_staleness_unknown(tmp_path: Path) -> None:
     index, store = fakes.study(tmp_path, {"softmax": [2.0], "lazy": [None]})
-    config = fakes.run_config("lazy", 0).to_dict() | {"variant": str(tmp_path / "mine.py")}
-    store.write_run(fakes.run_record("lazy", 0, 1.9, config=config))
+    index = recorded(index, store, dataclasses.replace(fakes.run_config("lazy", 0), variant=str(tmp_path / "mine.py")))
     result = report.result(index, store)
     assert any(line.startswith("mine.py is gone") for line in result.warnings)
     assert not any(str(tmp_path) in line for line in result.warnings)

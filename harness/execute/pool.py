@@ -45,6 +45,10 @@ class Options:
     cache: Path | None = None
     measure_every: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"--workers {self.workers}: allowed is a whole number of at least 1")
+
 
 @dataclass
 class _Task:
@@ -58,6 +62,8 @@ class _Worker(Child):
         super().__init__(work, setup)
         self.index = index
         self.task: _Task | None = None
+        # A user's file may have changed the process itself, torch's default dtype say: no other run may meet it.
+        self.spent = False
 
     def give(self, task: _Task) -> None:
         self.task = task
@@ -121,9 +127,9 @@ class _Pool:
     def serve(self, count: int) -> None:
         self.workers = [_Worker(index, self.setup) for index in range(count)]
         while True:
-            for worker in self.workers:
+            for worker in list(self.workers):
                 if worker.task is None and self.tasks:
-                    worker.give(self.tasks.popleft())
+                    self._unspent(worker).give(self.tasks.popleft())
             active = [worker for worker in self.workers if worker.task is not None]
             if not active and not self.busy:
                 return
@@ -156,6 +162,7 @@ class _Pool:
             return
         kind, *rest = message
         seed = task.run.train.seed
+        worker.spent = worker.spent or task.run.file_hash is not None
         if kind == "step":
             step, steps, loss = rest
             self.notify(
@@ -175,11 +182,22 @@ class _Pool:
         else:
             raise UsageError(rest[0])
 
+    def _unspent(self, worker: _Worker) -> _Worker:
+        if not worker.spent:
+            return worker
+        worker.stop()
+        return self._replace(worker)
+
+    def _replace(self, worker: _Worker) -> _Worker:
+        fresh = _Worker(worker.index, self.setup)
+        self.workers[self.workers.index(worker)] = fresh
+        return fresh
+
     def _bury(self, worker: _Worker) -> None:
         """A worker died: its run is tried again, then recorded as crashed; another worker takes its place."""
         ended = worker.bury()
         task = worker.task
-        self.workers[self.workers.index(worker)] = _Worker(worker.index, self.setup)
+        self._replace(worker)
         if task is None:
             return
         if task.attempts < ATTEMPTS:

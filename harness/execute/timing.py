@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,7 +28,7 @@ WARM_UP = 2
 ROUNDS = 9
 
 
-def time_arms(plan: Plan, store: Store, notify: Callable[[Event], None]) -> str:
+def time_arms(plan: Plan, store: Store, notify: Callable[[Event], None]) -> str | None:
     """Measure the arms of a plan together, unless this machine has done so before.
 
     Args:
@@ -36,7 +37,7 @@ def time_arms(plan: Plan, store: Store, notify: Callable[[Event], None]) -> str:
         notify: told before a measurement starts.
 
     Returns:
-        The key of the timing record.
+        The key of the timing record; None where no arm could be timed.
 
     Raises:
         RecordError: it cannot be written.
@@ -49,6 +50,9 @@ def time_arms(plan: Plan, store: Store, notify: Callable[[Event], None]) -> str:
         notify(Event(kind="phase", label="timing the arms"))
         started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
         arms = _in_fresh_process(runs, plan.source)
+        if not arms:
+            # Nothing is known, and a record of nothing would keep the next command from trying again.
+            return None
         store.write_timing(
             TimingRecord(
                 key=key,
@@ -79,24 +83,33 @@ def _in_fresh_process(runs: Mapping[str, RunConfig], source: Source) -> dict[str
 
 
 def _measure(pipe: Connection, runs: Mapping[str, RunConfig], source: Source) -> None:
+    # What a mixer prints must not get into the JSON of a command.
+    os.dup2(2, 1)
     peaks = {key: _peak_memory(run, source) for key, run in runs.items()}
-    steps = {}
+    steps: dict[str, Callable[[], float]] = {}
     for key, run in runs.items():
-        # An arm that cannot train has no step time; its runs say why.
-        try:
+        with _without(steps, key):
             steps[key] = step_function(run, source)
             for _ in range(WARM_UP):
                 steps[key]()
-        except Exception:
-            steps.pop(key, None)
     times: dict[str, list[float]] = {key: [] for key in steps}
     for _ in range(ROUNDS):
-        for key, step in steps.items():
-            begin = time.perf_counter()
-            step()
-            _synchronise(runs[key])
-            times[key].append((time.perf_counter() - begin) * 1e3)
-    pipe.send({key: _summary(values, peaks[key]) for key, values in times.items()})
+        for key, step in list(steps.items()):
+            with _without(steps, key):
+                begin = time.perf_counter()
+                step()
+                _synchronise(runs[key])
+                times[key].append((time.perf_counter() - begin) * 1e3)
+    pipe.send({key: _summary(times[key], peaks[key]) for key in steps})
+
+
+@contextlib.contextmanager
+def _without(steps: dict[str, Callable[[], float]], key: str) -> Iterator[None]:
+    """Leave an arm that cannot train out of the measurement; its runs say why it cannot."""
+    try:
+        yield
+    except (Exception, SystemExit):
+        steps.pop(key, None)
 
 
 def _summary(milliseconds: list[float], peak: int | None) -> dict[str, Any]:

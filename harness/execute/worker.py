@@ -71,6 +71,8 @@ def work(pipe: Connection, setup: Setup, parent: int) -> None:
     """
     # Ctrl-C reaches the whole group; the parent decides what happens to its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What a mixer prints must not get into the JSON of a command.
+    os.dup2(2, 1)
     store = Store(setup.root)
     try:
         source = load(setup.corpus, setup.tokenizer, cache=setup.cache)
@@ -121,11 +123,12 @@ def _serve(run: RunConfig, store: Store, source: Source, setup: Setup, reporter:
         checkpoint = store.checkpoint_path(run.id)
         looks = [Watch(store, source, setup.measure_every, code)] if setup.measure_every else []
         outcome = attempt(run, source, [reporter, *looks], checkpoint=checkpoint, code=code)
-        if setup.keep_weights and outcome.status == "ok" and outcome.model is not None:
-            save_weights(store.weights_path(run.id), outcome.model)
         seconds = outcome.seconds or time.monotonic() - clock
+        # The record comes first: a disk that has no room for the weights must not cost the training.
         store.write_run(record_of(run, outcome, code=code, started=started, seconds=seconds))
         checkpoint.unlink(missing_ok=True)
+        if setup.keep_weights and outcome.status == "ok" and outcome.model is not None:
+            save_weights(store.weights_path(run.id), outcome.model)
     return ("done", outcome.status, outcome.error)
 
 
@@ -154,14 +157,14 @@ def attempt(
         return Outcome(status="out of memory", error=str(error).splitlines()[0])
     except MemoryError as error:
         return Outcome(status="out of memory", error=str(error) or "the machine's memory")
-    # A mixer may fail in any way it likes: that is a row of the table, and the other arms go on.
-    except Exception as error:
+    # A mixer may fail in any way it likes, by leaving the process too: that is a row, and the other arms go on.
+    except (Exception, SystemExit) as error:
         if isinstance(error, RuntimeError) and "allocate memory" in str(error):
             return Outcome(status="out of memory", error=str(error).splitlines()[0])
         return Outcome(status="crashed", error=_one_line(error))
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     text = str(error).strip()
     frame = traceback.extract_tb(error.__traceback__)[-1]
     # The last frame outside of installed packages is where the mixer's author has to look.

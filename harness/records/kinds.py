@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypedDict
 
+from harness.config import RunConfig
+from harness.errors import UsageError
 from harness.records.schema import Record
 
-Status = Literal["ok", "diverged", "out of memory", "timed out", "crashed"]
+Status = Literal["ok", "diverged", "leaks", "out of memory", "crashed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,17 @@ class RunRecord(Record):
     def stem(self) -> str:
         """Its id."""
         return self.id
+
+    @property
+    def unsound(self) -> str | None:
+        """Why it is not the record of the run its name says, as after an edit by hand; None where it is."""
+        try:
+            run = RunConfig.from_dict(self.config)
+        except UsageError as error:
+            return f"holds a config that no run has: {error}"
+        if run.id != self.id:
+            return f"its config belongs to run {run.id}"
+        return "ended well, but holds no metric" if self.status == "ok" and not self.metrics else None
 
     def fits(self, number: int) -> bool:
         """Whether its file may have that number."""
@@ -220,3 +233,15 @@ class ExperimentFile(Record):
     def stem(self) -> str:
         """Name and key."""
         return f"{self.name}-{self.key}"
+
+    def check(self) -> None:
+        """Hold its parts against each other.
+
+        Raises:
+            ValueError: an arm has not one run a seed, or the baseline is no arm.
+        """
+        for arm in self.arms:
+            if not self.seeds or len(arm["ids"]) != len(self.seeds):
+                raise ValueError(f"arm {arm['label']} has {len(arm['ids'])} runs for {len(self.seeds)} seeds")
+        if self.baseline not in [arm["label"] for arm in self.arms]:
+            raise ValueError(f"its baseline {self.baseline} is none of its arms")

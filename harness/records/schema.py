@@ -41,6 +41,13 @@ class Record:
         """Whether its file may have that number; a record that knows its own allows no other."""
         return True
 
+    def check(self) -> None:
+        """Whether its fields agree with each other, beyond their types.
+
+        Raises:
+            ValueError: they do not.
+        """
+
     def to_json(self) -> str:
         """The record as JSON text.
 
@@ -69,7 +76,9 @@ class Record:
             RecordError: truncated, foreign, or of another schema.
         """
         try:
-            return cls(**_fields_of(cls, text))
+            record = cls(**_fields_of(cls, text))
+            record.check()
+            return record
         except (ValueError, RecursionError) as error:
             raise RecordError(f"{where}: {error}") from error
 

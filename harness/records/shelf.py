@@ -83,7 +83,9 @@ class Shelf(Generic[_R]):
     def _listed(self) -> list[Path]:
         # Hidden files are the unfinished ones of writers, living or dead.
         try:
-            return [path for path in self.folder.iterdir() if path.suffix == ".json" and path.name[0] != "."]
+            named = [path for path in self.folder.iterdir() if path.suffix == ".json" and path.name[0] != "."]
+            # A pipe in the place of a file would be waited for without end.
+            return [path for path in named if not path.is_fifo()]
         except FileNotFoundError:
             return []
         except OSError as error:

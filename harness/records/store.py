@@ -125,8 +125,16 @@ class Store:
         Args:
             id: of the run.
             code_hash: `environment.code_hash` of its variant; None where any code will do.
+
+        Returns:
+            The record; None where there is none, or none that is sound: those are named in `problems`.
         """
-        found = self._runs.named(id)
+        found = []
+        for record in self._runs.named(id):
+            if record.unsound is None:
+                found.append(record)
+            else:
+                self._problems[self.root / "runs" / id] = f"run {id}: {record.unsound}"
         current = [record for record in found if record.code_hash == code_hash]
         return current[-1] if current else found[-1] if found else None
 

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
@@ -35,6 +36,7 @@ def save(path: Path, *, key: str, model: nn.Module, optimiser: torch.optim.Optim
         "optimiser": optimiser.state_dict(),
         "progress": progress,
         "random": random.getstate(),
+        "numpy": _numpy_state(),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
@@ -58,17 +60,33 @@ def load(path: Path, *, key: str, model: nn.Module, optimiser: torch.optim.Optim
         return None
     if not isinstance(state, dict) or state.get("key") != key:
         return None
+    buffers = dict(model.named_buffers())
+    # A module that made a buffer while it trained cannot take it back: the run starts from its beginning.
+    if _shapes(state["model"]) != _shapes(model.state_dict()) or _shapes(state["buffers"]) != _shapes(buffers):
+        return None
     model.load_state_dict(state["model"])
     with torch.no_grad():
-        for name, buffer in model.named_buffers():
+        for name, buffer in buffers.items():
             buffer.copy_(state["buffers"][name])
     optimiser.load_state_dict(state["optimiser"])
     random.setstate(state["random"])
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])
     progress: dict[str, Any] = state["progress"]
     return progress
+
+
+def _numpy_state() -> tuple[Any, ...]:
+    # An array would not be loaded by a reader that takes weights alone; a list of whole numbers is.
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return (name, [int(key) for key in keys], *rest)
+
+
+def _shapes(tensors: Any) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def save_weights(path: Path, model: nn.Module) -> None:

@@ -20,6 +20,7 @@ from harness.model import Decoder, seed_everything
 from harness.train import checkpoint as files
 from harness.train.build import build_model, optimiser, rate
 from harness.train.evaluate import evaluate, precision
+from harness.train.leaks import refuse_leaks
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
@@ -92,7 +93,8 @@ def train(
         report: score the report split at the end; a search must not see it.
 
     Returns:
-        The outcome. A loss that is not finite, or that ends above the uniform one, is `diverged`.
+        The outcome. A loss that is not finite, or that ends above the uniform one, is `diverged`; a model that sees
+        later tokens or other rows `leaks`.
     """
     config = run.train
     torch.set_num_threads(config.threads)
@@ -120,6 +122,8 @@ def train(
             if checkpoint is not None and now - saved > SECONDS_BETWEEN_CHECKPOINTS:
                 files.save(checkpoint, key=key, model=model, optimiser=state.optimiser, progress=state.progress())
                 saved = time.monotonic()
+        if outcome.status == "ok":
+            refuse_leaks(model, state.selection, device=config.device)
         if outcome.status == "ok" and report:
             _report(run, source, model, outcome)
         elif outcome.status == "ok":
