@@ -6,11 +6,12 @@ Forward, from the nearest keys outwards, with r_ij the stick that the keys neare
 
 Backward, from the farthest keys inwards, with g_i the gradient of o_i and c_i that of rem_i:
 
-    dA_ij = g_i.v_j               dz_ij = A_ij dA_ij - sigmoid(z_ij) (c_i rem_i + sum_{l<=j} A_il dA_il)
-    dv_j  = sum_i A_ij g_i        dq_i  = sum_j dz_ij k_j / sqrt(D)        dk_j = sum_i dz_ij q_i / sqrt(D)
+    f_ij = c_i rem_i + sum_{l<j} A_il (g_i.v_l)     dz_ij = sigmoid(-z_ij) A_ij (g_i.v_j) - sigmoid(z_ij) f_ij
+    dv_j = sum_i A_ij g_i     dq_i = sum_j dz_ij k_j / sqrt(D)     dk_j = sum_i dz_ij q_i / sqrt(D)
 
-What is kept in between is log r at the near edge of each tile, one number a row and tile; all else is formed anew, so
-that no sum is ever taken as the difference of two others.
+What is kept in between is log r at the near edge of each tile, one number a row and tile. All else is formed anew, in
+such an order that no sum is the difference of two others: a score so high that its key takes all has a small gradient,
+and it is right.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ class _Grid:
 
 
 class _Tiles:
-    """Tiles of a chunk of heads by their shape; they share three buffers."""
+    """Tiles of a chunk of heads by their shape; they share their buffers."""
 
-    def __init__(self, heads: int, scores: int, like: Tensor) -> None:
-        self._room, self._heads = blocks.Room(3, heads * scores, like=like), heads
+    def __init__(self, heads: int, scores: int, like: Tensor, *, backward: bool) -> None:
+        self._room, self._heads = blocks.Room(3 + backward, heads * scores, like=like), heads
         self._tiles: dict[tuple[int, int], _Tile] = {}
 
     def __call__(self, rows: int, keys: int) -> _Tile:
@@ -72,25 +73,29 @@ class _Tiles:
 
 
 class _Tile:
-    """Three numbers for each score, [heads, rows, keys]: the share, what it takes from log r, the weight.
+    """Numbers of each score, [heads, rows, keys]: share, what it takes from log r, weight, and backward the gradient.
 
     Sums along the keys are matrix products, of runs of keys and then of the runs' sums: torch's own cumulative sum
     takes one number at a time. All views are made once: for small tiles a view costs as much as the arithmetic.
     """
 
-    def __init__(self, shares: Tensor, lost: Tensor, weights: Tensor) -> None:
+    def __init__(self, shares: Tensor, lost: Tensor, weights: Tensor, dscores: Tensor | None = None) -> None:
         heads, rows, keys = shares.shape
         run = 32 if keys % 32 == 0 else keys
-        inside, across = (shares.new_ones(size, size) for size in (run, keys // run))
         self.shares, self.lost, self.weights = shares, lost, weights
-        self.nearer, self.nearer_runs = -inside.tril(-1), across.tril(-1)
-        self.up_to, self.farther_runs = inside.triu(), across.triu(1)
-        self.lost_rows, self.weight_rows = lost.view(-1, run), weights.view(-1, run)
-        self.runs = weights.view(heads * rows, -1, run)
-        self.run_first, self.run_last = self.runs[..., 0], self.runs[..., -1]
-        self.lost_first = lost.view(heads * rows, -1, run)[..., 0]
-        self.edges = weights[..., :1], lost[..., :1], weights[..., -1:]
         self.least = -math.log(2) * (128 if shares.dtype == torch.float64 else 64)
+        # Rows of these are the keys summed, columns the keys whose sum it is; log r falls by what is taken from it.
+        self.nearer = -shares.new_ones(run, run).tril(-1)
+        self.farther = -self.nearer.T.contiguous()
+        self.nearer_runs = shares.new_ones(keys // run, keys // run).tril(-1)
+        self.farther_runs = self.nearer_runs.T.contiguous()
+        lost_runs, self.runs = lost.view(heads * rows, -1, run), weights.view(heads * rows, -1, run)
+        self.lost_rows, self.weight_rows = lost.view(-1, run), weights.view(-1, run)
+        self.lost_first, self.run_first, self.run_last = lost_runs[..., 0], self.runs[..., 0], self.runs[..., -1]
+        self.far_edge, self.near_edge = (weights[..., :1], lost[..., :1]), weights[..., -1:]
+        if dscores is not None:
+            self.dscores, self.dscore_rows = dscores, dscores.view(-1, run)
+            self.dscore_last, self.dscore_edge = dscores.view(heads * rows, -1, run)[..., -1], dscores[..., -1:]
 
     def break_off(self, queries: Tensor, keys: Tensor, scale: float, hidden: Tensor | None, edge: Tensor) -> Tensor:
         """Form shares and weights.
@@ -112,29 +117,32 @@ class _Tile:
         reach = -1.3 * self.least
         torch.clamp(self.shares, -reach, reach, out=self.lost).exp_().log1p_()
         torch.mm(self.lost_rows, self.nearer, out=self.weight_rows)
-        sums = torch.addmm(edge.view(-1, 1), self.run_first - self.lost_first, self.nearer_runs)
-        self.runs += sums.unsqueeze(2)
-        beyond = self.edges[0] - self.edges[1]
+        whole = self.run_first - self.lost_first
+        self.runs += torch.addmm(edge.view(-1, 1), whole, self.nearer_runs).unsqueeze(2)
+        beyond = self.far_edge[0] - self.far_edge[1]
         # Subnormal numbers take a hundred times as long in a matrix product.
         self.weights.clamp_min_(self.least).exp_().mul_(self.shares.sigmoid_())
         return beyond
 
     def pull(self, values: Tensor, dout: Tensor, edge: Tensor) -> Tensor:
-        """Put dz in place of what each key takes from log r.
+        """Form the gradients of the scores; weights and what is taken from log r are overwritten.
 
         Args:
             values: [heads, Dv, keys].
             dout: gradient of the output, [heads, rows, Dv].
-            edge: c_i rem_i and the sum over farther tiles, [heads, rows, 1].
+            edge: f that comes in from farther keys, [heads, rows, 1].
 
         Returns:
-            The same sum with this tile.
+            f that goes on to nearer keys, [heads, rows, 1].
         """
-        torch.bmm(dout, values, out=self.lost).mul_(self.weights)
-        torch.mm(self.lost_rows, self.up_to, out=self.weight_rows)
-        self.runs += torch.addmm(edge.view(-1, 1), self.run_last, self.farther_runs).unsqueeze(2)
-        self.lost.addcmul_(self.shares, self.weights, value=-1)
-        return self.edges[2].clone()
+        torch.bmm(dout, values, out=self.dscores).mul_(self.weights)
+        torch.mm(self.dscore_rows, self.farther, out=self.weight_rows)
+        whole = self.run_last + self.dscore_last
+        self.runs += torch.addmm(edge.view(-1, 1), whole, self.farther_runs).unsqueeze(2)
+        beyond = self.near_edge + self.dscore_edge
+        # exp(-lost) = sigmoid(-z), exact where 1 - sigmoid(z) has lost its digits.
+        self.dscores.mul_(self.lost.neg_().exp_()).addcmul_(self.shares, self.weights, value=-1)
+        return beyond
 
 
 class _Blocks(torch.autograd.Function):
@@ -149,7 +157,7 @@ class _Blocks(torch.autograd.Function):
         ctx.edges = []
         for some in grid.chunks:
             count = some.stop - some.start
-            tiles = _Tiles(count, grid.scores, q)
+            tiles = _Tiles(count, grid.scores, q, backward=False)
             keys, values = torch.split(k[some].mT, grid.block, 2), torch.split(v[some], grid.block, 1)
             for at in grid.blocks:
                 queries = q[some, at.rows]
@@ -178,7 +186,7 @@ class _Blocks(torch.autograd.Function):
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         for some in grid.chunks:
             count = some.stop - some.start
-            tiles = _Tiles(count, grid.scores, q)
+            tiles = _Tiles(count, grid.scores, q, backward=True)
             keys, values = (torch.split(x[some], grid.block, 1) for x in (k, v))
             dkeys, dvalues = ([x.new_zeros(x.shape) for x in parts] for parts in (keys, values))
             for at in grid.blocks:
@@ -190,8 +198,8 @@ class _Blocks(torch.autograd.Function):
                     tile.break_off(queries, keys[index].mT, grid.scale, hidden, edges[at.tile - index])
                     dvalues[index].baddbmm_(tile.weights.mT, drows)
                     farther = tile.pull(values[index].mT, drows, farther)
-                    dqueries.baddbmm_(tile.lost, keys[index], alpha=grid.scale)
-                    dkeys[index].baddbmm_(tile.lost.mT, queries, alpha=grid.scale)
+                    dqueries.baddbmm_(tile.dscores, keys[index], alpha=grid.scale)
+                    dkeys[index].baddbmm_(tile.dscores.mT, queries, alpha=grid.scale)
                 dq[some, at.rows] = dqueries
             torch.cat(dkeys, 1, out=dk[some])
             torch.cat(dvalues, 1, out=dv[some])
