@@ -99,7 +99,8 @@ class Decoder(nn.Module):
         own = {"embedding.weight": 1.0, "unembedding.weight": 0.5 * config.model_dim**-0.5}
         if name not in own or config.init_std is not None or config.tie_embeddings:
             return None
-        return torch.randn(parameter.shape, generator=generator) * own[name]
+        start: Tensor = torch.randn(parameter.shape, generator=generator) * own[name]
+        return start
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits [B, T, V] of the token after each of tokens [B, T]."""
