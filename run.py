@@ -274,7 +274,10 @@ class Check(_Common):
             for checked in commands_check.check(self.names, self.claim, lambda word: status.update(f"checking {word}")):
                 found.append(checked)
                 if not self.json:
+                    # On one terminal the status line and the table would be written over each other.
+                    status.stop()
                     console.print(report.checks(checked.variant, checked.groups, checked.seconds))
+                    status.start()
         if self.json:
             payloads = [checked.payload() for checked in found]
             print(jsonlib.dumps(payloads[0] if len(payloads) == 1 else payloads, indent=1))

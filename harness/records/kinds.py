@@ -27,7 +27,7 @@ class RunRecord(Record):
         curve: one entry a point of the training curve.
         environment: `environment.describe()`.
         commit, dirty: `environment.commit()`.
-        code_hash: `environment.code_hash(variant)`.
+        code_hash: `environment.code_hash(variant, pattern)`.
         fresh: which training of this id it is, from 1; the store counts.
         started: UTC, ISO 8601.
         seconds: from start to end.
@@ -208,7 +208,8 @@ class ExperimentFile(Record):
         baseline: label of an arm.
         seeds: in the order of every arm's `ids`.
         corpus: the data.
-        settings: the preset's name, and the sections that all arms share, resolved.
+        settings: the preset's name; the sections that all arms share, resolved; what arms were made equal in (`match`,
+            `budget`) with the `costs` of each; of a noise floor the `twin` and the `comparisons` it speaks for.
         arms: the rows.
         timing: key of the timing record.
         notes: what a reader should know.

@@ -20,7 +20,7 @@ UNMATCHED = 0.05
 """Mismatch over which an arm counts as not matched."""
 
 _ON = {"parameters": ("parameters",), "flops": ("training_flops",), "state": ("state_bytes", "parameters")}
-_WORDS = {"parameters": "parameters", "training_flops": "FLOPs a token", "state_bytes": "state"}
+_WORDS = {"parameters": "parameters", "training_flops": "FLOPs a token", "state_bytes": "bytes of state"}
 _BUDGETS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
 
 
@@ -82,7 +82,8 @@ def _matching(experiment: ExperimentFile) -> list[str]:
     parts = []
     for what in _ON[experiment.settings["match"]]:
         label, off = max(((label, off[what]) for label, off in found.items()), key=lambda pair: abs(pair[1]))
-        parts.append(f"{_WORDS[what]} within {_percent(abs(off))} of {experiment.baseline}'s (largest: {label})")
+        within = f"within {_percent(abs(off))} of {experiment.baseline}'s (largest: {label})"
+        parts.append(f"{_WORDS[what]} {within if off else f'equal to those of {experiment.baseline}'}")
     return [f"matched: {'; '.join(parts)}"]
 
 
