@@ -64,7 +64,8 @@ def timed(request: Request, store: Store, notify: Callable[[Event], None], *, cu
     # An empty mapping asks for the arms as they are: the ones to be timed.
     planned = plan(dataclasses.replace(request, step_ms={}), cuda=cuda)
     store.check_writable()
-    record = store.timing(time_arms(planned, store, notify))
+    key = time_arms(planned, store, notify)
+    record = store.timing(key) if key else None
     measured = record.arms if record else {}
     step_ms = {arm.label: measured[arm.timing_key]["step_ms"] for arm in planned.arms if arm.timing_key in measured}
     return dataclasses.replace(request, step_ms=step_ms)
