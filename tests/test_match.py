@@ -117,7 +117,7 @@ def test_a_state_out_of_reach_is_marked_unmatched_and_stays(tmp_path: Path) -> N
     assert unmatched(index) == {"lazy"}
     (warning,) = size_warnings(index)
     assert "lazy +166.7 % bytes of state" in warning
-    assert any(line.startswith("matched: bytes of state within 167 % of softmax[window=3]'s") for line in size_lines(index))
+    assert any(line.startswith("matched: bytes of state within 167 % of softmax[window=3]") for line in size_lines(index))
 
 
 WRONG = {
