@@ -101,7 +101,7 @@ def _gains(rows: Sequence[Row], pairs: Mapping[str, str]) -> list[str]:
         losses = zip(_losses(by_label[tuned]), _losses(by_label[plain]), strict=True)
         both = [a - b for a, b in losses if a is not None and b is not None]
         if both:
-            found.append(f"{tuned.rpartition(', ')[0]} {signed(math.fsum(both) / len(both), 4)}")
+            found.append(f"{tuned.removesuffix(' tuned')} {signed(math.fsum(both) / len(both), 4)}")
     return found
 
 
@@ -132,4 +132,4 @@ def tuning_words(experiment: ExperimentFile) -> str | None:
         return None
     counts = sorted(set(tuning["searched"].values()))
     fields = fixed(counts[0], 0) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{tuning['words']}, {fields} fields searched"
+    return f"{tuning['words']}, {fields} field{'s' * (fields != '1')} searched"

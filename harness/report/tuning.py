@@ -234,8 +234,8 @@ def _reading(result: TuneResult) -> list[str]:
             f"pruning: a trial above the median of the finished ones stops, from {PRUNE_FROM:.0%} of the steps and "
             f"{PRUNE_AFTER} finished trials on"
         )
-    lines += [
-        "importance: share of a field in what sets the better trials apart; rough below some thirty trials",
-        f"studies: {result.journal}",
-    ]
-    return lines
+    if any(variant.importances for variant in result.variants):
+        lines.append(
+            "importance: share of a field in what sets the better half of the finished trials apart; rough for so few"
+        )
+    return [*lines, f"studies: {result.journal}"]

@@ -14,8 +14,8 @@ from harness.registry import configure
 from harness.tune.effort import FIRST_SEED
 from harness.tune.space import Space, text_of
 
-TUNED = ", tuned"
-DEFAULTS = ", defaults"
+TUNED = " tuned"
+DEFAULTS = " defaults"
 
 
 def chosen_plan(

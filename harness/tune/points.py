@@ -29,7 +29,8 @@ def drawn(effort: Effort, study: int, slot: int, dims: Sequence[Dim]) -> dict[st
     if effort.sampler == "qmc":
         generator = np.random.default_rng(keyed_seed("sobol", effort.seed, study))
         sequence = qmc.Sobol(d=len(dims), scramble=True, seed=generator)
-        sequence.fast_forward(slot - 1)
+        if slot > 1:
+            sequence.fast_forward(slot - 1)
         return {dim.name: dim.at(float(share)) for dim, share in zip(dims, sequence.random(1)[0], strict=True)}
     if effort.sampler == "tpe" and slot >= STARTUP:
         return None
