@@ -17,6 +17,7 @@ ROOMS = [
     "harness.presets", "harness.tasks", "harness.events", "harness.arms", "harness.equal", "harness.plans", "harness.experiment",
     "harness.execute", "harness.tune", "harness.report",
     "harness.commands_check", "harness.commands_measure", "harness.commands_equal", "harness.commands",
+    "harness.commands_tune",
 ]  # fmt: skip
 WITHOUT_TORCH = ("harness.records", "harness.statistics", "harness.report", "harness.environment")
 FILES = [file for folder in ("harness", "variants", "ablations") for file in sorted((ROOT / folder).rglob("*.py"))]
