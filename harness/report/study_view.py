@@ -29,6 +29,7 @@ class StudyView:
         self.total = self.left = self.done = 0
         self.best: dict[str, float] = {}
         self.counts: dict[str, dict[str, int]] = {}
+        self.asked: dict[str, int] = {}
         self.studies: dict[str, TaskID] = {}
         self.bars: dict[int, TaskID] = {}
         self.waiting = False
@@ -73,13 +74,19 @@ class StudyView:
             self.console.print("another process trains the rest, waiting")
 
     def _planned(self, event: Event) -> None:
-        self.total += event.total
+        # A grid that is extended is planned once more, with further trials.
+        before = self.asked.get(event.label, 0)
+        self.asked[event.label] = event.total
+        self.total += event.total - before
         self.left += event.left
-        self.counts[event.label] = {"pruned": 0, "failed": 0}
-        self.studies[event.label] = self.each.add_task(
-            event.label, total=event.total, completed=event.total - event.left, state=""
-        )
-        self.whole.update(self.all, total=self.total, completed=self.total - self.left)
+        if before:
+            self.each.update(self.studies[event.label], total=event.total)
+        else:
+            self.counts[event.label] = {"pruned": 0, "failed": 0}
+            self.studies[event.label] = self.each.add_task(
+                event.label, total=event.total, completed=event.total - event.left, state=""
+            )
+        self.whole.update(self.all, total=self.total, completed=self.total - self.left + self.done)
 
     def _worker(self, event: Event, words: str, state: str, share: float) -> None:
         if event.worker not in self.bars:

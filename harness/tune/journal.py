@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -135,13 +136,12 @@ def open_study(storage: BaseStorage, path: Path, name: str, made: Mapping[str, A
         UsageError: it was made of other data, settings or code; says what differs.
     """
     steps = int(made["run"]["train"]["steps"])
-    study = optuna.create_study(
-        storage=storage,
-        study_name=name,
-        direction="minimize",
-        load_if_exists=True,
-        pruner=optuna.pruners.MedianPruner(PRUNE_AFTER, n_warmup_steps=-int(-steps * PRUNE_FROM // 1)),
-    )
+    pruner = optuna.pruners.MedianPruner(PRUNE_AFTER, n_warmup_steps=math.ceil(steps * PRUNE_FROM))
+    try:
+        # To create one that exists would write to the journal, even where it is another's.
+        study = optuna.load_study(study_name=name, storage=storage, pruner=pruner)
+    except KeyError:
+        study = optuna.create_study(storage=storage, study_name=name, direction="minimize", pruner=pruner)
     known = study.user_attrs.get("made")
     if known is None and not study.get_trials(deepcopy=False):
         study.set_user_attr("made", dict(made))

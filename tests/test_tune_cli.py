@@ -1,0 +1,173 @@
+"""`tune`, and what `compare` and `ablate` do with what it chose, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.records import Store
+from harness.registry import shipped
+from tests import cli, tuning
+
+Run = Callable[..., tuple[int, str, str]]
+QUICK = ("--trials", "3", "--space", "learning_rate=5e-3:3e-2")
+
+
+@pytest.fixture
+def command(capsys: Any, monkeypatch: Any) -> Run:
+    return lambda *words, out: tuning.command(*words, out=out, capsys=capsys, monkeypatch=monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three studies of three trials of two arms."""
+    out = tmp_path_factory.mktemp("tuned") / "out"
+    words = ["--data", str(cli.text(out.parent)), "--out", str(out)]
+    sizes = [part for name, value in tuning.SETS.items() for part in ("--set", f"{name}={value}")]
+    done = cli.run("tune", "softmax", "lazy", "--studies", "3", "--workers", "1", "--json", *QUICK, *words, *sizes)
+    assert done.returncode == 0, done.stderr
+    (out / "printed.json").write_text(done.stdout)
+    return out
+
+
+def test_json_has_its_schema_and_is_alone_on_stdout(results: Path) -> None:
+    found = json.loads((results / "printed.json").read_text())
+    assert set(found) == {"variants"} and [variant["name"] for variant in found["variants"]] == ["softmax", "lazy"]
+    for variant in found["variants"]:
+        assert set(variant) == {"name", "trials", "pruned", "failed", "best", "best_value", "at_edge", "curve",
+                                "importances"}  # fmt: skip
+        assert (variant["trials"], len(variant["curve"])) == (9, 3)
+        assert 0.005 <= variant["best"]["train.learning_rate"] <= 0.03
+
+
+def test_tables_and_figure_lie_beside_the_records(results: Path) -> None:
+    kinds = {path.suffix for path in (results / "tables").glob("tune-*")}
+    assert kinds == {".md", ".csv", ".svg", ".png"}
+    (markdown,) = (results / "tables").glob("tune-*.md")
+    assert "lazy[train.learning_rate=" in markdown.read_text() and ".svg)" in markdown.read_text()
+    (table,) = (results / "tables").glob("tune-*.csv")
+    assert len(table.read_text().splitlines()) == 1 + 2 * 9
+    assert list((results / "runs").glob("*.json")) == [], "a trial is no run of a table"
+
+
+def test_the_same_command_trains_nothing_and_writes_the_same_files(results: Path, command: Run) -> None:
+    before = {path.name: path.read_bytes() for path in (results / "tables").glob("tune-*")}
+    words = ("tune", "softmax", "lazy", "--studies", "3", "--workers", "1", "--json", *QUICK)
+    code, stdout, stderr = command(*words, out=results)
+    assert code == 0 and stdout == (results / "printed.json").read_text() and "trial" not in stderr
+    assert {path.name: path.read_bytes() for path in (results / "tables").glob("tune-*")} == before
+
+
+def test_compare_tuned_plans_best_and_defaults_on_seeds_of_their_own(results: Path, command: Run) -> None:
+    words = ("compare", "softmax", "lazy", "--tuned", "--studies", "3", "--seeds", "6", "--dry-run", "--json")
+    code, stdout, _ = command(*words, out=results)
+    runs = json.loads(stdout)["runs"]
+    assert code == 0 and len({run["id"] for run in runs}) == len(runs) <= 24
+    kinds = {f"{arm} {kind}" for arm in ("softmax", "lazy") for kind in ("tuned", "defaults")}
+    assert {run["arm"] for run in runs} <= kinds
+    assert {run["seed"] for run in runs} == set(range(6))
+
+
+def test_compare_tuned_reports_both_and_gives_no_verdict_for_one_study(results: Path, command: Run) -> None:
+    code, stdout, _ = command("compare", "softmax", "lazy", "--tuned", "--seeds", "2", "--workers", "1", out=results)
+    assert code == 0
+    assert "tuned: 3 trials an arm (tpe, median pruning), 4 to 5 fields searched" in stdout
+    assert "softmax tuned" in stdout and "lazy defaults" in stdout
+    assert "intervals are conditional on the" in " ".join(stdout.split())
+    assert not {"better", "worse"} & {line.split()[-1] for line in stdout.splitlines() if line.startswith("lazy")}
+    recorded = Store(results).all_runs()
+    assert all(record.config["train"]["seed"] < 1000 for record in recorded)
+
+
+def test_a_dry_run_shows_the_space_and_writes_nothing(tmp_path: Path, command: Run) -> None:
+    code, stdout, _ = command("tune", "lazy", "--dry-run", "--space", "elastic=on,off", out=tmp_path / "out")
+    assert code == 0 and "-1.5 to 0.5" in stdout and "on | off" in stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_shipped_variant_is_tuned_unless_named(tmp_path: Path, command: Run) -> None:
+    code, stdout, _ = command("tune", "--dry-run", "--json", out=tmp_path / "out")
+    assert code == 0
+    assert {variant["name"] for variant in json.loads(stdout)["variants"]} == set(shipped())
+
+
+WRONG = {
+    "unknown knob": (["tune", "lazy", "--space", "tau_strat=0:1"], "did you mean 'tau_start'"),
+    "empty range": (["tune", "lazy", "--space", "tau_start=1:0"], "an empty range"),
+    "no trials": (["tune", "lazy", "--trials", "0"], "at least 1 trial"),
+    "sampler": (["tune", "lazy", "--sampler", "grid"], "tpe or random or qmc"),
+    "pruning": (["tune", "lazy", "--pruning", "hyperband"], "median or none"),
+    "studies": (["tune", "lazy", "--studies", "0"], "at least 1"),
+    "retries": (["tune", "lazy", "--retries", "-1"], "0 or more"),
+    "storage": (["tune", "lazy", "--storage", "redis"], "journal or sqlite"),
+    "sqlite": (["tune", "lazy", "--storage", "sqlite", "--workers", "2"], "SQLite cannot lock a row"),
+    "nothing to search": (["tune", "softmax", "--space", "learning_rate=0.1", "--space", "warmup=0.1", "--space",
+                           "weight_decay=0.1", "--space", "beta2=0.95"], "nothing is left to search"),
+    "no study": (["compare", "softmax", "lazy", "--tuned"], "first: run.py tune softmax lazy"),
+    "no study of an arm": (["ablate", "lazy", "--tuned"], "first: run.py tune lazy 'lazy[bias=off]'"),
+    "studies alone": (["compare", "softmax", "--studies", "3"], "belongs to --tuned"),
+    "both": (["ablate", "lazy", "--tuned", "--retune", "learning_rate"], "without --tuned"),
+    "no such knob": (["ablate", "lazy", "--retune", "warmup"], "learning_rate"),
+    "experiment and arm": (["tune", "lazy_parts", "softmax"], "tune it alone"),
+    "tuned twin": (["compare", "softmax", "--tuned", "--noise-floor", "2"], "leave --tuned out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", sorted(WRONG))
+def test_a_mistake_is_one_line_and_exit_2(case: str, tmp_path: Path, command: Run) -> None:
+    words, said = WRONG[case]
+    code, stdout, stderr = command(*words, out=tmp_path / "out")
+    assert code == 2, stderr
+    assert said in stderr and stdout == "" and len(stderr.strip().splitlines()) == 1
+
+
+def test_a_journal_of_other_data_is_refused_and_kept(results: Path, command: Run) -> None:
+    text = cli.text(results.parent)
+    content = text.read_text()
+    (journal,) = (results / "studies").iterdir()
+    before = journal.read_bytes()
+    try:
+        text.write_text(content + "Another line.\n" * 50)
+        code, _, stderr = command("tune", "softmax", "--workers", "1", *QUICK, out=results)
+        assert code == 2 and "other data (SHA-256" in stderr and "--fresh puts the file aside" in stderr
+        code, _, stderr = command("compare", "softmax", "--tuned", out=results)
+        assert code == 2 and "other data (SHA-256" in stderr
+    finally:
+        text.write_text(content)
+    assert journal.read_bytes() == before
+
+
+def test_seeds_fewer_than_studies_are_refused(results: Path, command: Run) -> None:
+    code, _, stderr = command("compare", "softmax", "lazy", "--tuned", "--studies", "3", "--seeds", "2", out=results)
+    assert code == 2 and "needs a seed for each" in stderr
+
+
+def test_unequal_effort_is_refused(results: Path, tmp_path: Path, command: Run) -> None:
+    out = tmp_path / "out"
+    code, _, stderr = command("tune", "softmax", "--workers", "1", "--trials", "1", out=out)
+    assert code == 0, stderr
+    code, _, stderr = command("tune", "sigmoid", "--workers", "1", "--trials", "2", out=out)
+    assert code == 0, stderr
+    code, _, stderr = command("compare", "softmax", "sigmoid", "--tuned", out=out)
+    assert code == 2 and "unequal effort: softmax 1, sigmoid 2 trials" in stderr
+
+
+def test_where_all_trials_fail_it_is_said_and_kept(tmp_path: Path, command: Run) -> None:
+    words = ("--trials", "2", "--workers", "1", "--sampler", "random", "--space", "learning_rate=900:1000", "--set",
+             "train.learning_rate=1000")  # fmt: skip
+    code, stdout, stderr = command("tune", "softmax", *words, out=tmp_path / "out")
+    assert code == 2 and stderr.strip().splitlines()[-1].startswith("error: all 2 trials of softmax failed: diverged")
+    assert "2 of 2 trials failed" in stdout
+    words = ("compare", "softmax", "--tuned", "--set", "train.learning_rate=1000")
+    code, _, stderr = command(*words, out=tmp_path / "out")
+    assert code == 2 and "all trials of softmax failed" in stderr
+
+
+def test_a_results_folder_that_is_a_file_is_said_before_the_first_trial(tmp_path: Path, command: Run) -> None:
+    (tmp_path / "out").write_text("occupied")
+    code, _, stderr = command("tune", "softmax", out=tmp_path / "out")
+    assert code == 2 and "cannot be used" in stderr and (tmp_path / "out").read_text() == "occupied"
