@@ -11,13 +11,15 @@ import torch
 
 from harness import arms, environment, registry, report
 from harness.commands_equal import timed
+from harness.config import SECTIONS, DataConfig, ModelConfig
 from harness.data import references
 from harness.errors import UsageError, unknown
 from harness.events import Event
 from harness.execute import Options, execute, needed, time_arms
 from harness.experiment import Plan, Request, plan
-from harness.fields import settings
+from harness.fields import resolved, settings
 from harness.records import ExperimentFile, ReferenceRecord, ReferenceRow, Store
+from harness.spec import Dims
 
 
 class Interrupted(Exception):
@@ -49,6 +51,8 @@ def ablation(name: str) -> tuple[Sequence[str], dict[str, Any]]:
         UsageError: neither.
     """
     declared = registry.experiments()
+    if "[" in name:
+        raise UsageError(f"ablate {name}: takes a name without brackets; compare takes arms such as {name!r}")
     if name in declared:
         found = declared[name]
         words = {"question": found.question, "expectation": found.expectation, "metric": found.metric}
@@ -103,6 +107,7 @@ def run(planned: Plan, store: Store, options: Options, notify: Callable[[Event],
         store.write_experiment(index)
         _score_references(planned, store, notify)
     except KeyboardInterrupt:
+        report.write_tables(index, store)
         raise Interrupted(report.result(index, store)) from None
     result = report.result(index, store)
     report.write_tables(index, store)
@@ -111,7 +116,11 @@ def run(planned: Plan, store: Store, options: Options, notify: Callable[[Event],
 
 def _score_references(planned: Plan, store: Store, notify: Callable[[Event], None]) -> None:
     data = planned.arms[0].runs[0].data
-    where: dict[str, Any] = {"fingerprint": planned.source.fingerprint, "length": data.length, "tokens": data.report_tokens}
+    where: dict[str, Any] = {
+        "fingerprint": planned.source.fingerprint,
+        "length": data.length,
+        "tokens": data.report_tokens,
+    }
     if store.reference(**where) is None:
         notify(Event(kind="phase", label="scoring trivial predictors"))
         rows = references(planned.source, length=data.length, tokens=data.report_tokens)
@@ -129,8 +138,10 @@ def find_experiment(store: Store, name: str) -> ExperimentFile:
         UsageError: there is none.
     """
     found = store.latest_experiment(name)
+    if found is None and not store.all_experiments():
+        raise UsageError("; skipped: ".join([f"no experiment is recorded in {store.root} yet", *store.problems]))
     if found is None:
-        error = unknown("recorded experiment", name, [file.stem for file in store.all_experiments()] or ["none yet"])
+        error = unknown("recorded experiment", name, [file.stem for file in store.all_experiments()])
         raise UsageError("; skipped: ".join([str(error), *store.problems]))
     return found
 
@@ -140,6 +151,7 @@ def listing() -> dict[str, Any]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return {
         "variants": [_described(variant, device) for variant in registry.shipped().values()],
+        "settings": {name: resolved(section()) for name, section in SECTIONS.items()},
         "experiments": [
             {"name": name, "question": declared.question} for name, declared in registry.experiments().items()
         ],
@@ -147,8 +159,12 @@ def listing() -> dict[str, Any]:
 
 
 def _described(variant: registry.Variant, device: str) -> dict[str, Any]:
+    model = ModelConfig()
+    dims = Dims(
+        model_dim=model.model_dim, num_heads=model.num_heads, num_layers=model.num_layers, length=DataConfig().length
+    )
     known = settings(variant.spec.Config).items()
-    backends = registry.backends_here(variant.spec, device)
+    backends = registry.backends_here(variant.spec, device, dims)
     return {
         "name": variant.spec.name,
         "source": variant.spec.source,
@@ -163,9 +179,8 @@ def _described(variant: registry.Variant, device: str) -> dict[str, Any]:
             for name, s in known
             if s.role.kind == "choice"
         ],
-        "backends": [
-            {"name": backend.name, "available": reason is None, "reason": reason} for backend, reason in backends
-        ],
+        "sizes": [{"name": name, "default": s.default} for name, s in known if s.role.kind == "size"],
+        "backends": [{"name": backend.name, "available": here, "reason": reason} for backend, here, reason in backends],
         "aliases": sorted(variant.spec.aliases),
     }
 

@@ -97,7 +97,8 @@ def plan(request: Request, *, cuda: bool) -> Plan:
         function = canonical([function_of(arm), _without_backend(runs[0])])
         planned.append(PlannedArm(arm.label, arm, runs, functions.get(function)))
         functions.setdefault(function, arm.label)
-    terms: dict[str, Any] = {"match": request.match, "budget": request.budget, "costs": costs(arms, firsts, source.vocab_size)}
+    sizes = costs(arms, firsts, source.vocab_size)
+    terms: dict[str, Any] = {"match": request.match, "budget": request.budget, "costs": sizes}
     if request.noise_floor:
         planned = [planned[base], twin_of(planned[base])]
         terms |= {"twin": planned[1].label, "comparisons": max(1, len(arms) - 1)}

@@ -255,17 +255,18 @@ def core_of(spec: MixerSpec, backend: str) -> Any:
     return None if backend == "own" else spec.backend(backend).run
 
 
-def backends_here(spec: MixerSpec, device: str) -> list[tuple[Backend, str | None]]:
-    """Each backend with the reason why it cannot run on this device kind, None where it can."""
-    dtypes = ("float32", "bfloat16")
-    return [
-        (
-            backend,
-            min(
-                (backend.refuses(device, dtype) for dtype in dtypes if dtype in backend.dtypes),
-                key=lambda reason: reason is not None,
-                default="takes no dtype",
-            ),
-        )
-        for backend in spec.backends
-    ]
+def backends_here(spec: MixerSpec, device: str, dims: Dims) -> list[tuple[Backend, bool, str | None]]:
+    """Each backend, whether this machine can run it, and what it refuses: here, or at the variant's defaults.
+
+    Args:
+        spec: the mixer.
+        device: kind of device.
+        dims: of the model that the defaults are asked for.
+    """
+    found: list[tuple[Backend, bool, str | None]] = []
+    for backend in spec.backends:
+        refusals = [backend.refuses(device, dtype) for dtype in backend.dtypes]
+        here = None in refusals
+        narrow = backend.supports(dims, spec.Config()) if here and backend.supports is not None else None
+        found.append((backend, here, narrow if here else refusals[0]))
+    return found

@@ -178,7 +178,7 @@ def test_a_parquet_file_without_the_column_or_with_other_things_in_it_is_named(t
 def test_a_missing_reader_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r"pip install 'lazybench\[data\]'"):
+    with pytest.raises(UsageError, match=r"pip install -e '\.\[data\]'"):
         read(tmp_path / "a.parquet")
 
 

@@ -95,7 +95,7 @@ def test_a_wide_screen_has_every_column(result_of: Results) -> None:
 def test_80_columns_keep_what_matters_and_name_the_rest(result_of: Results) -> None:
     text = drawn(result_of("full"), 80)
     head = next(line for line in text.splitlines() if line.startswith("arm"))
-    assert head.split() == ["arm", "loss", "difference", "p", "verdict"]
+    assert head.split() == ["arm", "loss", "difference", "verdict"]
     assert "left out     parameters, bits (per byte), step (ms)" in text
 
 

@@ -78,7 +78,7 @@ def read_parquet(path: Path) -> Iterator[Document]:
         from pyarrow import parquet
     except ImportError as error:
         raise UsageError(
-            f"{path} needs the package pyarrow ({error}); pip install 'lazybench[data]'"
+            f"{path} needs the package pyarrow ({error}); pip install -e '.[data]'"
         ) from error
     row = 0
     try:

@@ -89,7 +89,8 @@ class TextSource:
         if has < needs:
             raise DataError(
                 f"the {split} split of {self.name} has {has:,} tokens, but {count:,} sequences of "
-                f"{length:,} need {needs:,}; use a longer text, a smaller length or fewer evaluation tokens"
+                f"{length:,} need {needs:,}; use a longer text, or lower data.report_tokens, data.curve_tokens or "
+                "data.length"
             )
 
 

@@ -119,7 +119,7 @@ def package(label: str) -> ModuleType:
         import tokenizers
     except ImportError as error:
         needed = f"the tokenizer {label} needs the package tokenizers ({error})"
-        raise UsageError(f"{needed}; pip install 'lazybench[data]'") from error
+        raise UsageError(f"{needed}; pip install -e '.[data]'") from error
     return tokenizers
 
 

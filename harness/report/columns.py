@@ -62,7 +62,7 @@ def columns(result: Result) -> list[Column]:
     blank = ("",) * trivial
     title, unit = metric_name(result.experiment.metric)
     # Where seeds failed, how many is worth more than p.
-    failures = 4 if any(row.failed for row in rows) else 6
+    failures = 3 if any(row.failed for row in rows) else 6
     apart = unmatched(result.experiment)
     names = tuple(row.label + f" {STALE}" * bool(row.stale) + " (unmatched)" * (row.label in apart) for row in rows)
     names += tuple(row["name"] for row in result.references)
@@ -72,7 +72,7 @@ def columns(result: Result) -> list[Column]:
 
     return [
         Column("arm", "", 0, names, breaks=", ", tight="[", numeric=False),
-        numbers("parameters", "", 7, [count(row.parameters) for row in rows]),
+        numbers("parameters", "", 4, [count(row.parameters) for row in rows]),
         Column(title, unit, 2, tuple(intervals(_losses(result), DIGITS))),
         Column("bits", "per byte", 8, tuple(_bits(result))),
         numbers("difference", unit, 1, intervals([row.difference for row in rows], DIGITS, sign=True)),

@@ -25,7 +25,17 @@ def listing(found: Mapping[str, Any]) -> RenderableType:
     )
     for experiment in found["experiments"]:
         experiments.add_row(experiment["name"], experiment["question"])
-    return Group(*parts, experiments)
+    fields = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        title="Fields of a run (--set section.field=value)",
+        title_justify="left",
+        title_style="bold",
+        show_header=False,
+    )
+    for section, values in found["settings"].items():
+        fields.add_row(section, "  ".join(f"{name}={shown(value)}" for name, value in values.items()))
+    return Group(*parts, fields, "", experiments)
 
 
 def _variant(variant: Mapping[str, Any]) -> RenderableType:
@@ -36,8 +46,10 @@ def _variant(variant: Mapping[str, Any]) -> RenderableType:
         table.add_row("knob", f"{knob['name']}={shown(knob['default'])}", "")
     for choice in variant["choices"]:
         table.add_row("choice", choice["name"], " | ".join(shown(option) for option in choice["options"]))
+    for size in variant["sizes"]:
+        table.add_row("size", f"{size['name']}={shown(size['default'])}", "")
     for backend in variant["backends"]:
-        table.add_row("backend", backend["name"], "here" if backend["available"] else f"not here: {backend['reason']}")
+        table.add_row("backend", backend["name"], _here(backend))
     alias = f" (alias {', '.join(variant['aliases'])})" if variant["aliases"] else ""
     return Group(Text.assemble((variant["name"], "bold"), alias, "  ", (variant["source"], "dim")), table, "")
 
@@ -64,30 +76,34 @@ def costs(found: Mapping[str, Any]) -> RenderableType:
     return Group(table, "", Text(told, "dim"))
 
 
+def _here(backend: Mapping[str, Any]) -> str:
+    if not backend["available"]:
+        return f"not here: {backend['reason']}"
+    return f"here, but not at the defaults: {backend['reason']}" if backend["reason"] else "here"
+
+
 def doctor(found: Mapping[str, Any]) -> RenderableType:
     """Versions and hardware, then each backend here or why not."""
     machine = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    for name, value in found["environment"].items():
-        machine.add_row(name.replace("_", " "), shown(value))
+    environment = dict(found["environment"])
+    environment["memory"] = f"{environment.pop('memory_bytes') / 2**30:.1f} GiB"
+    for name, value in environment.items():
+        machine.add_row(name, shown(value))
     machine.add_row("commit", f"{found['commit'] or 'none'}{' with changes' if found['dirty'] else ''}")
     backends = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for backend in found["backends"]:
-        here = Text("here", "green") if backend["available"] else Text(f"not here: {backend['reason']}", "dim")
-        backends.add_row(backend["variant"], backend["name"], here)
+        backends.add_row(
+            backend["variant"], backend["name"], Text(_here(backend), "" if backend["available"] else "dim")
+        )
     return Group(machine, "", backends)
 
 
 def dry_run(found: Mapping[str, Any]) -> RenderableType:
     """The runs of a plan, recorded or still to be trained."""
-    table = Table(
-        box=None,
-        padding=(0, 2, 0, 0),
-        title=f"{found['experiment']} on {found['corpus']}",
-        title_justify="left",
-        title_style="bold",
-    )
+    table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("arm", "seed", "run", ""):
         table.add_column(column)
     for run in found["runs"]:
-        table.add_row(run["arm"], str(run["seed"]), run["id"], "recorded" if run["recorded"] else "to train")
-    return table
+        # As text: the brackets of an arm are no markup.
+        table.add_row(Text(run["arm"]), str(run["seed"]), run["id"], "recorded" if run["recorded"] else "to train")
+    return Group(Text(f"{found['experiment']} on {found['corpus']}", "bold"), table)

@@ -33,7 +33,7 @@ class ProgressView:
             console=console,
         )
         self.each = Progress(
-            TextColumn("  {task.description}"),
+            TextColumn("  {task.description}", markup=False),
             BarColumn(bar_width=20),
             TextColumn("{task.fields[loss]}"),
             console=console,

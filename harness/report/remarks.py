@@ -22,7 +22,8 @@ def reading(rows: Sequence[Row], references: Sequence[ReferenceRow]) -> list[str
         several = f" of all {tests} comparisons together" if tests > 1 else ""
         adjusted = f", adjusted for {tests} comparisons" if tests > 1 else ""
         lines += [
-            f"difference: to the baseline, paired by seed; ± spans the {sure} interval{several}",
+            f"difference: to the baseline, paired by seed; ± spans the {sure} interval{several}; its spread is the "
+            "larger of the arm's own and the mean over the arms of this table",
         ]
     if any(row.p is not None for row in rows):
         lines += [
