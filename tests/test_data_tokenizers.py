@@ -215,5 +215,5 @@ def test_a_file_that_is_no_tokenizer_is_named(content: bytes, message: str, tmp_
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UsageError, match=r"bpe:300 needs the package tokenizers .*'lazybench\[data\]'"):
+    with pytest.raises(UsageError, match=r"bpe:300 needs the package tokenizers .*'\.\[data\]'"):
         bpe.trained(300, TRAIN, None)

@@ -96,7 +96,7 @@ def test_80_columns_keep_what_matters_and_name_the_rest(result_of: Results) -> N
     text = drawn(result_of("full"), 80)
     head = next(line for line in text.splitlines() if line.startswith("arm"))
     assert head.split() == ["arm", "loss", "difference", "verdict"]
-    assert "left out     parameters, bits (per byte), step (ms)" in text
+    assert "left out     parameters, bits (per byte), p, step (ms)" in text
 
 
 @pytest.mark.parametrize("case", CASES)
