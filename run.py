@@ -267,11 +267,17 @@ class Check(_Common):
 
     def run(self) -> int:
         """Check and print; the exit code."""
+        from rich.text import Text
+
         from harness import commands_check, report
 
         console, found = _console(), []
         with _console(stderr=True).status("") as status:
-            for checked in commands_check.check(self.names, self.claim, lambda word: status.update(f"checking {word}")):
+
+            def say(word: str) -> None:
+                status.update(Text(f"checking {word}"))
+
+            for checked in commands_check.check(self.names, self.claim, say):
                 found.append(checked)
                 if not self.json:
                     # On one terminal the status line and the table would be written over each other.

@@ -173,6 +173,7 @@ def test_shipped_variants_and_an_arm_of_one_pass_as_a_table() -> None:
     assert done.returncode == 0
     assert "softmax  passed" in done.stdout and "lazy[elastic=off]  passed" in done.stdout
     assert "with bias=off,elastic=off: equals softmax" in done.stdout
+    assert "with bias=off,elastic=off,rope=off: equals softmax[positions=none]" in done.stdout
     assert "not tried: flash_attn runs on cuda, not on cpu" in done.stdout
 
 

@@ -59,12 +59,12 @@ def _matrix(groups: Mapping[str, Sequence[Found]]) -> Table:
         table.add_column(head, no_wrap=True)
     default = [finding for finding in found.pop("default", []) if finding.name != "backend"]
     for name in dict.fromkeys(finding.name for finding in default):
-        table.add_row(name, *_cells([f for f in default if f.name == name], backends))
+        table.add_row(Text(name), *_cells([f for f in default if f.name == name], backends))
     for label, group in found.items():
         found_here = [finding for finding in group if finding.name != "backend"]
         alone = {finding.name for finding in found_here}
         what = f": {alone.pop()}" if len(alone) == 1 else ""
-        table.add_row(f"with {label}{what}", *_cells(found_here, backends))
+        table.add_row(Text(f"with {label}{what}"), *_cells(found_here, backends))
     return table
 
 
