@@ -38,9 +38,7 @@ def draw(result: Result, findings: Findings) -> Figure | None:
             found += [(f"{arm.label}, head {head + 1}", one, words) for head, one in enumerate(heads)]
     if not found:
         return None
-    colours = colormaps[MAP].copy()
-    colours.set_bad("white")
-    colours.set_under("#B2182B")
+    colours = colormaps[MAP].with_extremes(bad="white", under="#B2182B")
     rows = -(-len(found) // 2)
     figure = Figure(figsize=(WIDTH, 3.9 * rows), layout="constrained")
     grid = figure.subplots(rows, 2, squeeze=False).flatten().tolist()

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.records import ExperimentFile, MeasurementRecord, Store
+from harness.report import findings, measured_payload, write_page
+from harness.report.figures import FIGURES
+from harness.report.measured import undefined
+from tests import fakes
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+STEPS = 240
+
+
+def sink(share: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    values = {"sink_1_percent": share, "sink_1_proxy_percent": share / 2, "first_token_mass_percent": share}
+    counts = np.zeros(50, dtype=np.int64)
+    counts[int(share / 2)] = 10
+    by_key = np.full((4, 64), share)
+    arrays = {"edges": np.linspace(0, 1, 51), "epsilons": np.array([0.1, 0.2, 0.3, 0.5])}
+    for suffix in ("", "_proxy"):
+        arrays |= {f"sink_by_key{suffix}": by_key, f"alpha_1_counts{suffix}": counts}
+    return values, arrays
+
+
+def add(
+    store: Store, experiment: ExperimentFile, arm: str, name: str, values: Any, arrays: Any = None, step: int = STEPS
+) -> None:
+    """The same finding for every run of an arm."""
+    for seed in range(len(experiment.seeds)):
+        run = store.run(fakes.run_id(arm, seed), None)
+        if run is not None:
+            record = MeasurementRecord(
+                run=run.id, measure=name, version=1, step=step, values={**values, "code_hash": run.code_hash}
+            )
+            store.write_measurement(record, arrays)
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> tuple[ExperimentFile, Store]:
+    """A study with a sink in softmax and none in lazy attention; other measures in some arms."""
+    experiment, store = fakes.study(tmp_path, {"softmax": [2.0, 2.1, 2.05], "lazy": [1.9, 2.0, 1.95]})
+    for arm, share in (("softmax", 96.0), ("lazy", 0.0)):
+        for step in (120, STEPS):
+            add(store, experiment, arm, "sink", *sink(share), step=step)
+        add(store, experiment, arm, "mass", {"row_mass_mean": 1.0, "row_mass_by_layer": [1.0, 0.9]},
+            {"mass": np.ones((2, 4, 8)), "first": np.ones((2, 4, 8))})  # fmt: skip
+        words = ["N", "o", "w", " ", "$", "<"]
+        add(store, experiment, arm, "example", {"tokens": words}, {"maps": np.tril(np.ones((2, 4, 6, 6)) / 3)})
+    add(store, experiment, "softmax", "scalars", {"not_defined": "the variant declares no scalars"})
+    return experiment, store
+
+
+def page_of(found: tuple[ExperimentFile, Store]) -> str:
+    return write_page(*found)[0].read_text()
+
+
+def test_the_page_stands_alone(measured: tuple[ExperimentFile, Store]) -> None:
+    page = page_of(measured)
+    outside = re.findall(r'(?:src|href)="(?!data:)([^"]*)"|url\(|@import|<script|<iframe', page)
+    assert outside == []
+    assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]*", "", page)
+
+
+def test_every_figure_of_the_page_lies_beside_it_as_svg_and_png(measured: tuple[ExperimentFile, Store]) -> None:
+    files = write_page(*measured)
+    page = files[0].read_text()
+    shown = re.findall(r'<figure id="([a-z]*)">', page)
+    assert {"curves", "differences", "sink", "alpha", "maps", "layers", "mass", "paths"} - set(shown) == {"curves"}
+    assert [path.name for path in files[1:]] == [f"{name}.{end}" for name in shown for end in ("svg", "png")]
+    inside = [base64.b64decode(data) for data in re.findall(r"svg\+xml;base64,([A-Za-z0-9+/=]*)", page)]
+    assert inside == [path.read_bytes() for path in files[1::2]]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in files[2::2])
+
+
+def test_what_was_not_measured_has_a_line_with_the_command_that_would(measured: tuple[ExperimentFile, Store]) -> None:
+    page = page_of(measured)
+    absent = page[page.index("Not shown") :]
+    assert "Longer sequences than trained on: not measured; run.py measure parts would" in absent
+    assert "Learned bias over distance: not defined: the variant declares no scalars" in absent
+    names = {module.NAME for module in FIGURES}
+    shown = set(re.findall(r'<figure id="([a-z]*)">', page))
+    assert all(module.TITLE in absent for module in FIGURES if module.NAME in names - shown)
+
+
+def test_the_same_records_give_the_same_page(measured: tuple[ExperimentFile, Store]) -> None:
+    first = {path: path.read_bytes() for path in write_page(*measured)}
+    assert {path: path.read_bytes() for path in write_page(*measured)} == first
+
+
+def test_text_of_records_cannot_become_markup(tmp_path: Path) -> None:
+    experiment, store = fakes.study(tmp_path, {"softmax": [2.0, 2.1]}, question="Is a < b & <b>c</b>?")
+    page = page_of((experiment, store))
+    assert "Is a &lt; b &amp; &lt;b&gt;c&lt;/b&gt;?" in page
+
+
+def test_a_page_without_any_measurement_says_how_to_get_them(tmp_path: Path) -> None:
+    page = page_of(fakes.study(tmp_path, {"softmax": [2.0, 2.1], "lazy": [1.9, 2.0]}))
+    assert "Nothing was measured" in page and "run.py measure parts" in page
+
+
+def test_without_a_sink_in_softmax_nothing_is_claimed(tmp_path: Path) -> None:
+    experiment, store = fakes.study(tmp_path, {"softmax": [2.0, 2.1], "lazy": [1.9, 2.0]})
+    add(store, experiment, "softmax", "sink", *sink(4.9))
+    add(store, experiment, "lazy", "sink", *sink(0.0))
+    [line] = findings(experiment, store).remark
+    assert line.startswith("sink not reproduced in this setting: softmax itself has Sink_1 of 4.9 %")
+    assert "not reproduced" in page_of((experiment, store))
+
+
+def test_with_a_sink_each_arm_is_read_raw_and_by_proxy(measured: tuple[ExperimentFile, Store]) -> None:
+    present, lazy = findings(*measured).remark
+    assert present == "sink present: softmax has Sink_1 of 96.0 % (epsilon 0.3, 64 tokens)"
+    assert lazy == "lazy: Sink_1 0.0 % raw, 0.0 % by proxy; lower on every seed in both readings"
+
+
+def test_measurements_of_a_training_that_was_replaced_do_not_count(measured: tuple[ExperimentFile, Store]) -> None:
+    experiment, store = measured
+    assert findings(experiment, store).arms[0].values("sink", "sink_1_percent") == [96.0] * 3
+    run = store.run(fakes.run_id("softmax", 0), None)
+    assert run is not None
+    store.write_run(dataclasses.replace(run, code_hash="of other code"))
+    assert findings(experiment, store).arms[0].values("sink", "sink_1_percent") == [96.0] * 2
+
+
+def test_the_values_as_json_have_one_entry_a_seed(measured: tuple[ExperimentFile, Store]) -> None:
+    found = measured_payload(findings(*measured))
+    assert [entry["sink_1_percent"] for entry in found["arms"]["lazy"]["sink"]] == [0.0] * 3
+    assert undefined(findings(*measured)) == ["scalars: not defined: the variant declares no scalars (softmax)"]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_a_browser_shows_all_figures_without_a_word_of_complaint(
+    measured: tuple[ExperimentFile, Store], tmp_path: Path
+) -> None:
+    page, *files = write_page(*measured)
+    probe = tmp_path / "probe.html"
+    # Counts the pictures that decoded, and what was fetched; the page itself has no script.
+    script = (
+        "<script>addEventListener('load', () => { const all = [...document.images];"
+        "document.title = 'drawn ' + all.filter(i => i.complete && i.naturalWidth > 100).length + ' of ' + all.length"
+        " + ', fetched ' + performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length"
+        "})</script>"
+    )
+    probe.write_text(page.read_text().replace("</body>", f"{script}</body>"))
+    done = subprocess.run(
+        [
+            str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0",
+            f"--user-data-dir={tmp_path / 'profile'}", "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--virtual-time-budget=5000", "--dump-dom", probe.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+    count = len(files) // 2
+    assert f"<title>drawn {count} of {count}, fetched 0</title>" in done.stdout, done.stderr[-2000:]
+    assert "CONSOLE" not in done.stderr
