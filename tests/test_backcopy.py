@@ -118,4 +118,3 @@ def test_too_few_letters_and_too_short_sequences_are_refused() -> None:
         backcopy("numbers", b"1234 abc " * 50)
     with pytest.raises(UsageError, match="at least 8 tokens"):
         TASK.check(length=7, tokens=10)
-
