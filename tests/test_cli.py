@@ -70,7 +70,7 @@ WRONG = {
     "no seeds": (["compare", "--seeds", "0"], "at least 1"),
     "length": (["compare", "--set", "data.length=500000"], "split"),
     "corpus": (["compare", "--data", "kjb"], "kjv"),
-    "report of nothing": (["report", "nothing", "--out", "nowhere-at-all"], "no recorded experiment"),
+    "report of nothing": (["report", "nothing", "--out", "nowhere-at-all"], "no experiment is recorded in"),
     "weights": (["compare", "--keep-weights", "some"], "all or none"),
     "workers": (["compare", "--workers", "0"], "at least 1"),
     "cuda": (["compare", "--device", "cuda"], "no CUDA"),

@@ -48,7 +48,8 @@ def test_every_variant_keeps_every_claim(name: str, label: str, config: Any) -> 
     findings = examine(registry.find(name).spec, config)
     assert [finding for finding in findings if finding.passed is False] == []
     for finding in findings:
-        assert finding.passed or finding.detail.startswith(NOT_GIVEN), finding
+        # A backend that does not serve a config is a row of its own, named `backend`.
+        assert finding.passed or finding.name == "backend" or finding.detail.startswith(NOT_GIVEN), finding
     tried = {finding.name for finding in findings if finding.passed}
     assert tried == set(CLAIMS)
 

@@ -96,7 +96,10 @@ class ProgressView:
             result = f"{event.status}: {event.error}" if failed else "done"
             count = self.total - self.left + self.done
             self.console.print(
-                f"[{count}/{self.total}] {event.label} seed {event.seed}: {result}", markup=False, highlight=False
+                f"[{count}/{self.total}] {event.label} seed {event.seed}: {result}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
             )
 
     def _bar(self, event: Event, description: str, loss: str, share: float) -> None:
