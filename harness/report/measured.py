@@ -14,6 +14,10 @@ from rich.text import Text
 from harness.report.findings import ArmFindings, Findings
 from harness.report.formats import NONE, fixed
 from harness.report.frames import number
+from harness.report.layout import fold
+
+COLUMN = 18
+"""Widest column of an arm, in characters; longer names are folded."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,6 @@ QUANTITIES = (
     Quantity("sink", "sink_1_percent", "Sink_1, raw (% of heads)", 1),
     Quantity("sink", "sink_1_proxy_percent", "Sink_1, rows divided by their mass (%)", 1, proxy=True),
     Quantity("sink", "sink_largest_percent", "largest Sink_k, raw (%)", 1),
-    Quantity("sink", "sink_largest_key", "at key k", 0),
     Quantity("sink", "first_token_mass_percent", "share of the mass on the first token (%)", 1, proxy=True),
     Quantity("sink", "first_weight_trigger_mean", "weight on BOS at triggers", 3),
     Quantity("sink", "first_weight_other_mean", "weight on BOS elsewhere", 3),
@@ -96,13 +99,13 @@ def measured(findings: Findings, width: int) -> RenderableType:
     head += [Text(line, "yellow" if line.startswith("sink not") else "") for line in findings.remark]
     first = max((len(quantity.title) for quantity, _ in lines), default=0)
     names = [arm.label for arm in findings.arms]
-    room = max(1, (width - first) // (2 + min(18, max(map(len, names)))))
+    room = max(1, (width - first) // (2 + min(COLUMN, max(map(len, names)))))
     for start in range(0, len(names), room):
         part = range(start, min(start + room, len(names)))
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
         table.add_column("mean over seeds", no_wrap=True, min_width=first)
         for index in part:
-            table.add_column(Text(names[index]), justify="right", overflow="fold", max_width=18)
+            table.add_column(Text("\n".join(fold(names[index], ",[", COLUMN))), justify="right", no_wrap=True)
         for quantity, values in lines:
             table.add_row(quantity.title, *(cell(quantity, values[index]) for index in part))
         head += [Text(""), table]
