@@ -89,7 +89,7 @@ def tune(
     planned, found = prepare(request, effort)
     if workers is None and terms.storage == "sqlite":
         workers = 1
-    count = workers or default_workers(planned.arms[0].runs[0])
+    count = default_workers(planned.arms[0].runs[0]) if workers is None else workers
     terms.check(count)
     store.check_writable()
     path, ledgers = open_ledgers(found, shared_settings(request), effort, terms, store)
@@ -224,6 +224,7 @@ def retuned(
     planned = commands.prepare(request)
     grid = Grid(planned, shared_settings(request), field, store, studies=studies, backend=_backend(request))
     store.check_writable()
-    count = workers or default_workers(planned.arms[0].runs[0])
+    count = default_workers(planned.arms[0].runs[0]) if workers is None else workers
+    Terms(studies=studies).check(count)
     grid.run(_setup(planned, request, store), workers=count, notify=notify)
     return chosen_plan(planned, grid.spaces, grid.choices(), grid.about())

@@ -103,6 +103,7 @@ WRONG = {
     "pruning": (["tune", "lazy", "--pruning", "hyperband"], "median or none"),
     "studies": (["tune", "lazy", "--studies", "0"], "at least 1"),
     "retries": (["tune", "lazy", "--retries", "-1"], "0 or more"),
+    "workers": (["tune", "lazy", "--workers", "0"], "at least 1"),
     "storage": (["tune", "lazy", "--storage", "redis"], "journal or sqlite"),
     "sqlite": (["tune", "lazy", "--storage", "sqlite", "--workers", "2"], "SQLite cannot lock a row"),
     "nothing to search": (["tune", "softmax", "--space", "learning_rate=0.1", "--space", "warmup=0.1", "--space",

@@ -101,6 +101,7 @@ WRONG = {
     "a range of a switch": (["elastic=0:1"], "takes a list"),
     "no such option": (["tau=learned,frozen"], "learned or fixed"),
     "a value twice": (["elastic=on,on"], "twice"),
+    "a field twice under two names": (["warmup=0.1", "train.warmup=0:0.2"], "twice"),
     "a field twice": (["warmup=0.1", "warmup=0.2"], "twice"),
     "no value": (["warmup"], "write field=low:high"),
     "a size": (["steps=10:100"], "a size is the same in all trials"),

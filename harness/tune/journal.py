@@ -34,13 +34,16 @@ class _Lock(JournalFileOpenLock):
         self.held: Claim | None = None
 
     def acquire(self) -> bool:
+        # Ctrl-C may come between the lock and whoever was to free it; this process holds it once at most.
+        self.release()
         self.held = self.store.hold(f"journal-{self.path.stem}")
         _cut(self.path)
         return True
 
     def release(self) -> None:
-        if self.held is not None:
-            self.held.release()
+        held, self.held = self.held, None
+        if held is not None:
+            held.release()
 
 
 def _cut(path: Path) -> None:

@@ -126,14 +126,17 @@ class Ledger:
         if slot is None:
             # Somebody put a point of his own into the queue, with the dashboard say: it takes the next free slot.
             slot = next(slot for slot in range(self.slots + 1) if slot not in attempts)
-            trial.set_user_attr("slot", slot)
+            self._own(trial, slot)
         return trial, slot
+
+    def _own(self, trial: optuna.Trial, slot: int) -> None:
+        trial.set_user_attr("point", dict(trial.params))
+        trial.set_user_attr("slot", slot)
 
     def _ask_tpe(self, slot: int) -> tuple[optuna.Trial, int]:
         self.study.sampler = points.tpe(self.effort, self.index, slot)
         trial = self.study.ask(points.distributions(self.space.dims))
-        trial.set_user_attr("point", dict(trial.params))
-        trial.set_user_attr("slot", slot)
+        self._own(trial, slot)
         return trial, slot
 
     def _enqueue(self, point: Mapping[str, Any], slot: int, **more: Any) -> None:

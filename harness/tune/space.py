@@ -137,6 +137,11 @@ def check_words(words: Mapping[str, str], arms: Sequence[Arm]) -> None:
     for name in words:
         if not any(_names(name, arm) for arm in arms):
             raise _not_searched(name, arms)
+    for arm in arms:
+        meant = [own for name in words for own in _names(name, arm)]
+        twice = [own for own in meant if meant.count(own) > 1]
+        if twice:
+            raise UsageError(f"--space names {twice[0]} of {arm.label} twice")
 
 
 def _not_searched(name: str, arms: Sequence[Arm]) -> UsageError:

@@ -53,6 +53,8 @@ class Terms:
         Raises:
             UsageError: no studies, negative retries, no such storage, or SQLite for several workers.
         """
+        if workers < 1:
+            raise UsageError(f"--workers {workers}: allowed is a whole number of at least 1")
         if self.studies < 1:
             raise UsageError(f"--studies {self.studies}: allowed is a whole number of at least 1")
         if self.retries < 0:
