@@ -1,36 +1,40 @@
 """Lazy Attention in blocks of queries, with its backward pass in closed form; no matrix of T x S exists.
 
-Forward, for each query i over the keys j <= i, n_i of them, tau_i = tau_h / n_i (or tau_h):
+Forward, for each query i over the keys j <= i, n_i of them, with t_i = tau_h / n_i (or tau_h):
 
-    s_ij = q_i.k_j / sqrt(D) + b[h, i-j]     p_i = softmax_j(s_i)     a_ij = relu(p_ij + tau_i)     o_i = sum_j a_ij v_j
+    s_ij = q_i.k_j / sqrt(D) + b[h, i-j]    p_i = softmax_j(s_i)    a_ij = relu(p_ij + t_i)    o_i = sum_j a_ij v_j
 
 Backward, with g_i the gradient of o_i and [a_ij > 0] the keys that were kept:
 
     da_ij = [a_ij > 0] g_i.v_j               dv_j   = sum_i a_ij g_i
-    ds_ij = p_ij (da_ij - sum_l p_il da_il)  dtau_h = sum_ij da_ij / n_i
-    dq_i  = sum_j ds_ij k_j / sqrt(D)        dk_j   = sum_i ds_ij q_i / sqrt(D)      db[h, d] = sum_i ds_i,i-d
+    ds_ij = p_ij (da_ij - delta_i)           delta_i = sum_j p_ij da_ij = g_i.o_i - t_i sum_j da_ij
+    dq_i  = sum_j ds_ij k_j / sqrt(D)        dk_j   = sum_i ds_ij q_i / sqrt(D)
+    dtau_h = sum_ij da_ij / n_i              db[h, d] = sum_i ds_i,i-d
 
-Renormalised, o_i is divided by A_i = sum_j a_ij: the same with g_i / A_i in place of g_i, and
-da_ij = [a_ij > 0] (g_i.v_j - g_i.o_i) / A_i; a row with A_i = 0 has no gradient.
+Renormalised, o_i is divided by A_i = sum_j a_ij: then g_i / A_i stands for g_i, da_ij = [a_ij > 0] (g_i.v_j - g_i.o_i),
+and delta_i = -t_i sum_j da_ij; a row with A_i = 0 has no gradient.
 
 A block holds every score of its queries, so that the softmax is torch's own, and the backward pass forms the same p to
-the bit: no key is kept in one pass and cut in the other.
+the bit: no key is kept in one pass and cut in the other. Keys that every query of a block cuts leave it nothing but
+ds_ij = -p_ij delta_i: they need neither values nor gradients of their weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import itertools
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from harness.ops.masks import at_least_float32, visible, visible_count
+from harness.ops.elastic_plan import Block, Part, Plan, add_diagonals
+from harness.ops.masks import at_least_float32
 
-# Queries a block, and scores in memory at once: measured on a CPU with 2 MiB of cache a core; a GPU wants few, large
-# blocks.
-ROWS = 128
-SCORES = {"cpu": 1 << 19, "cuda": 1 << 26}
+# Keys that are looked at together, the fewest of a block where looking pays, and the fewest that are skipped.
+TILE, LONG, SHORT = 64, 1024, 256
+Runs = list[tuple[slice, bool]]
+
 
 
 def elastic_attention(
@@ -65,218 +69,193 @@ class _Elastic(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, tau: Tensor | None,
                 divide_by_n: bool, renormalise: bool) -> Tensor:
-        out = q.new_empty(*q.shape[:3], v.shape[-1])
-        mass = q.new_empty(*q.shape[:3], 1) if renormalise else None
-        ctx.plan = plan = _Plan(q, k, tau, divide_by_n)
+        ctx.plan = plan = Plan(q, k)
+        ctx.divide_by_n = divide_by_n
+        out = q.new_empty(plan.stacks, q.shape[1], v.shape[3])
+        mass = q.new_empty(plan.stacks, q.shape[1], 1) if renormalise else None
+        room = plan.buffers(q, 1)
+        ctx.runs = []
         for part in plan.parts:
-            core = _Core(plan, part, q, k, bias, tau)
-            o, total = core.forward(part.keys(v), renormalise)
-            part.queries_of(out).copy_(o.view_as(part.queries_of(out)))
-            if mass is not None:
-                part.queries_of(mass).copy_(total.view_as(part.queries_of(mass)))
-        ctx.save_for_backward(q, k, v, bias, tau, out if renormalise else None, mass)
-        return out
+            core = _Core(plan, part, (q, k, v), bias, tau, divide_by_n)
+            ctx.runs.append(core.forward(room, out[part.stacks], None if mass is None else mass[part.stacks]))
+        ctx.save_for_backward(q, k, v, bias, tau, out, mass)
+        return out.view(q.shape[0], -1, *out.shape[1:]).transpose(1, 2)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, bias, tau, out, mass = ctx.saved_tensors
-        dq, dk, dv = q.new_empty(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
+        plan: Plan = ctx.plan
+        dq, dk, dv = (x.new_zeros(x.transpose(1, 2).shape) for x in (q, k, v))
         dbias, dtau = (None if x is None else torch.zeros_like(x) for x in (bias, tau))
-        for part in ctx.plan.parts:
-            core = _Core(ctx.plan, part, q, k, bias, tau)
-            rows, shift = part.queries(g), None
-            if mass is not None:
-                rows = rows / part.queries(mass)
-                shift = (rows * part.queries(out)).sum(-1, keepdim=True)
-            own = core.backward(rows, part.keys(v), shift, dbias, dtau)
-            part.queries_of(dq).copy_(own[0].view_as(part.queries_of(dq)))
-            part.add_keys(dk, own[1])
-            part.add_keys(dv, own[2])
-        return dq, dk, dv, dbias, dtau, None, None
-
-
-class _Part(NamedTuple):
-    """Rows of the batch and query heads that are computed at a time: C = rows x heads."""
-
-    rows: slice
-    heads: slice
-    group: int
-
-    def queries_of(self, x: Tensor) -> Tensor:
-        """The part of a tensor [B, T, H, D], a view [rows, heads, T, D]."""
-        return x[self.rows, :, self.heads].transpose(1, 2)
-
-    def queries(self, x: Tensor) -> Tensor:
-        """The part of a tensor [B, T, H, D], contiguous [C, T, D]."""
-        return self.queries_of(x).reshape(-1, x.shape[1], x.shape[3]).contiguous()
-
-    def keys(self, x: Tensor) -> Tensor:
-        """What this part's heads see of [B, S, G, D], contiguous [C, S, D]."""
-        if self.group == 1:
-            return self.queries(x)
-        return x[self.rows][:, :, self._serving(x)].transpose(1, 2).reshape(-1, x.shape[1], x.shape[3])
-
-    def add_keys(self, x: Tensor, found: Tensor) -> None:
-        """Add gradients [C, S, D] to those of the keys [B, S, G, D]."""
-        found = found.view(-1, self.heads.stop - self.heads.start, *found.shape[1:]).transpose(1, 2)
-        if self.group == 1:
-            x[self.rows, :, self.heads] = found
-        else:
-            x[self.rows].index_add_(2, self._serving(x), found)
-
-    def _serving(self, x: Tensor) -> Tensor:
-        return torch.arange(self.heads.start, self.heads.stop, device=x.device) // self.group
-
-
-class _Block(NamedTuple):
-    """Queries start … stop, and the number of keys that the last of them sees."""
-
-    start: int
-    stop: int
-    keys: int
-
-    @property
-    def own(self) -> slice:
-        """The keys among which the mask of these queries lies."""
-        return slice(self.keys - (self.stop - self.start), self.keys)
-
-
-class _Plan:
-    """How the work is cut, and what all parts share."""
-
-    def __init__(self, q: Tensor, k: Tensor, tau: Tensor | None, divide_by_n: bool) -> None:
-        batch, queries, heads, width = q.shape
-        keys = k.shape[1]
-        self.scale, self.keys = float(width**-0.5), keys
-        self.rows = min(ROWS, queries)
-        at_once = max(1, SCORES[q.device.type] // (self.rows * keys))
-        self.parts = list(_parts(batch, heads, at_once, heads // k.shape[2]))
-        # The short block comes first: it sees the fewest keys.
-        starts = range(queries % self.rows - self.rows if queries % self.rows else 0, queries, self.rows)
-        self.blocks = [_Block(max(start, 0), start + self.rows, keys - queries + start + self.rows) for start in starts]
-        self.hidden = ~visible(self.rows, self.rows, device=q.device)
-        count = visible_count(queries, keys, device=q.device).to(q.dtype)
-        self.share = 1 / count if divide_by_n else torch.ones_like(count)
-        # With a positive threshold a hidden key, of weight 0, would get tau / n.
-        self.leaks = tau is not None and bool((tau > 0).any())
-
-
-def _parts(batch: int, heads: int, at_once: int, group: int) -> Iterator[_Part]:
-    rows, size = max(1, at_once // heads), min(heads, at_once)
-    for row in range(0, batch, rows):
-        for head in range(0, heads, size):
-            yield _Part(slice(row, min(row + rows, batch)), slice(head, min(head + size, heads)), group)
+        room = plan.buffers(q, 3)
+        for part, runs in zip(plan.parts, ctx.runs, strict=True):
+            core = _Core(plan, part, (q, k, v), bias, tau, ctx.divide_by_n)
+            own = out[part.stacks], None if mass is None else mass[part.stacks]
+            core.backward(room, runs, part.queries(g), *own, dq.flatten(0, 1)[part.stacks])
+            part.add_keys(dk, core.dk)
+            part.add_keys(dv, core.dv)
+            if dbias is not None:
+                add_diagonals(dbias[part.heads], core.dtile)
+            if dtau is not None:
+                dtau[part.heads] += core.dtau
+        return dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2), dbias, dtau, None, None
 
 
 class _Core:
     """The arithmetic of one part."""
 
-    def __init__(self, plan: _Plan, part: _Part, q: Tensor, k: Tensor, bias: Tensor | None, tau: Tensor | None) -> None:
-        self.plan, self.heads = plan, part.heads
-        self.q, self.k = part.queries(q) * plan.scale, part.keys(k)
-        self.tile = self._tile(None if bias is None else bias[part.heads])
-        self.cut = None if tau is None else tau[part.heads, None, None] * plan.share[:, None]  # [heads, T, 1]
-        self.room = [q.new_empty(len(self.q) * plan.rows * plan.keys) for _ in range(3)]
+    def __init__(self, plan: Plan, part: Part, qkv: tuple[Tensor, ...], bias: Tensor | None, tau: Tensor | None,
+                 divide_by_n: bool) -> None:
+        self.plan, self.heads = plan, part.heads.stop - part.heads.start
+        self.q, self.k, self.v = part.queries(qkv[0]), part.keys(qkv[1]), part.keys(qkv[2])
+        self.tile = plan.tile(None if bias is None else bias[part.heads], self.q)
+        self.table = bias is not None
+        self.share = 1 / plan.count if divide_by_n else torch.ones_like(plan.count)  # [T, 1]
+        self.cut: Tensor | None = None
+        if tau is not None:
+            self.cut = (tau[part.heads, None, None] * self.share).repeat(len(self.q) // self.heads, 1, 1)  # [C, T, 1]
+        # With a positive threshold a hidden key, of weight 0, would get tau / n.
+        self.leaks = tau is not None and bool((tau > 0).any())
 
-    def _tile(self, bias: Tensor | None) -> Tensor:
-        """What is added to the scores of a block's last keys: bias by distance, -inf for what is hidden.
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.view(-1, self.heads, *x.shape[1:])
 
-        Returns:
-            [heads or 1, rows, width]; entry (i, j) has the distance width - rows + i - j.
-        """
-        rows, keys = self.plan.rows, self.plan.keys
-        line = self.q.new_zeros(1 if bias is None else len(bias), keys + rows - 1)
-        reach = 0
-        if bias is not None:
-            reach = min(bias.shape[1], keys)
-            line[:, keys - reach : keys] = bias[:, :reach].flip(1)
-        line[:, keys:] = float("-inf")
-        width = min(keys, reach + rows)
-        return line[:, keys - width :].unfold(1, width, 1).flip(1)
-
-    def buffers(self, block: _Block) -> list[Tensor]:
-        """Room for the scores of a block, [C, queries, keys] each."""
-        shape = (len(self.q), block.stop - block.start, block.keys)
-        return [x[: shape[0] * shape[1] * shape[2]].view(shape) for x in self.room]
-
-    def by_head(self, x: Tensor) -> Tensor:
-        """[C, …] as [rows of the batch, heads, …]."""
-        return x.view(-1, self.heads.stop - self.heads.start, *x.shape[1:])
-
-    def weights(self, block: _Block, p: Tensor) -> Tensor:
-        """Softmax weights of a block, written into p [C, queries, keys]."""
-        q, k = self.q[:, block.start : block.stop], self.k[:, : block.keys].mT
-        far = max(0, block.keys - self.tile.shape[2])
-        tile = self.tile[:, self.plan.rows - p.shape[1] :, max(0, self.tile.shape[2] - block.keys) :]
-        self.by_head(p)[..., far:].copy_(tile)
+    def _weights(self, block: Block, p: Tensor) -> None:
+        """Softmax weights of a block, written into p [C, rows, keys]."""
+        q, k, scale = self.q[:, block.rows], self.k[:, : block.keys], self.plan.scale
+        width = min(self.tile.shape[2], block.keys)
+        far = block.keys - width
+        self._by_head(p)[..., far:].copy_(self.tile[:, -p.shape[1] :, -width:])
         if far:
-            torch.bmm(q, k[..., :far], out=p[..., :far])
-        p[..., far:].baddbmm_(q, k[..., far:])
+            p[..., :far].baddbmm_(q, k[:, :far].mT, beta=0, alpha=scale)
+        p[..., far:].baddbmm_(q, k[:, far:].mT, alpha=scale)
         torch.softmax(p, -1, out=p)
-        return p
 
-    def kept(self, block: _Block, p: Tensor, a: Tensor) -> Tensor:
-        """relu(p + tau / n), written into a, which may be p."""
+    def _kept(self, block: Block, p: Tensor, keys: slice, a: Tensor) -> Tensor:
+        """relu(p + t) for some keys of a block, written into a, which may be p."""
         if self.cut is None:
-            return p
-        torch.add(self.by_head(p), self.cut[:, block.start : block.stop], out=self.by_head(a))
-        a.relu_()
-        if self.plan.leaks:
-            rows = p.shape[1]
-            a[..., block.own].masked_fill_(self.plan.hidden[:rows, :rows], 0.0)
+            return p[..., keys]
+        a = a[..., keys]
+        _add_relu(p[..., keys], self.cut[:, block.rows], a)
+        own = block.keys - p.shape[1]  # where the mask begins
+        if self.leaks and keys.stop > own:
+            hidden = self.plan.hidden[-p.shape[1] :, -p.shape[1] :]
+            first = max(keys.start, own)
+            a[..., first - keys.start :].masked_fill_(hidden[:, first - own : keys.stop - own], 0.0)
         return a
 
-    def forward(self, v: Tensor, renormalise: bool) -> tuple[Tensor, Tensor]:
-        """Outputs [C, T, Dv], and the rows' sums [C, T, 1] where they are divided by them."""
-        o, mass = v.new_empty(*self.q.shape[:2], v.shape[2]), v.new_ones(*self.q.shape[:2], 1)
-        for block in self.plan.blocks:
-            p = self.buffers(block)[0]
-            a = self.kept(block, self.weights(block, p), p)
-            torch.bmm(a, v[:, : block.keys], out=o[:, block.start : block.stop])
-            if renormalise:
-                total = a.sum(-1, keepdim=True)
-                mass[:, block.start : block.stop] = total.masked_fill(total == 0, 1.0)
-        return o.div_(mass) if renormalise else o, mass
+    def forward(self, room: list[Tensor], out: Tensor, mass: Tensor | None) -> list[Runs]:
+        """Outputs, written into out [C, T, Dv], divided by the rows' sums where mass [C, T, 1] is there for them.
 
-    def backward(self, g: Tensor, v: Tensor, shift: Tensor | None, dbias: Tensor | None,
-                 dtau: Tensor | None) -> list[Tensor]:
-        """Gradients of q [C, T, D], k [C, S, D] and v [C, S, Dv]; those of the tables are added to what is there.
+        Returns:
+            The keys of each block in runs, with whether any query keeps one of them.
+        """
+        found = []
+        look = self.cut is not None and self.q.device.type == "cpu"
+        for block in self.plan.blocks:
+            rows, (p,) = block.rows, _tiles(room, len(self.q), block)
+            whole = slice(0, block.keys)
+            self._weights(block, p)
+            a = self._kept(block, p, whole, p)
+            runs = _runs(a) if look and block.keys >= LONG else [(whole, True)]
+            # Blocks of one head are alike: where one has nothing to skip, the next is not searched.
+            look = look and (block.keys < LONG or len(runs) > 1)
+            found.append(runs)
+            beta = 0
+            for keys, _ in filter(_alive, runs):
+                out[:, rows].baddbmm_(a[..., keys], self.v[:, keys], beta=beta)
+                beta = 1
+            if not beta:
+                out[:, rows] = 0.0
+            if mass is not None:
+                torch.sum(a, -1, keepdim=True, out=mass[:, rows])
+        if mass is not None:
+            out /= mass.masked_fill_(mass == 0, 1.0)
+        return found
+
+    def backward(self, room: list[Tensor], found: list[Runs], g: Tensor, out: Tensor, mass: Tensor | None,
+                 dq: Tensor) -> None:
+        """Gradients of the part: added to dq [C, T, D], which is 0, and left in dk, dv, dtau and dtile.
 
         Args:
+            room: buffers of a block.
+            found: what forward returned.
             g: gradient of the outputs [C, T, Dv].
-            v: [C, S, Dv].
-            shift: what the sum of a row takes from the gradient of its weights [C, T, 1], where rows are divided by it.
-            dbias, dtau: [H, W], [H].
+            out, mass: what forward wrote.
+            dq: [C, T, D].
         """
-        dq, dk, dv = torch.empty_like(self.q), torch.zeros_like(self.k), torch.zeros_like(v)
-        for block in self.plan.blocks:
-            p, da, a = self.buffers(block)
-            rows, keys = slice(block.start, block.stop), slice(0, block.keys)
-            a = self.kept(block, self.weights(block, p), a)
-            dv[:, keys].baddbmm_(a.mT, g[:, rows])
-            torch.bmm(g[:, rows], v[:, keys].mT, out=da)
-            if shift is not None:
-                da -= shift[:, rows]
+        self.dk, self.dv, self.dtile = torch.zeros_like(self.k), torch.zeros_like(self.v), torch.zeros_like(self.tile)
+        g = g if mass is None else g / mass
+        delta = (g * out).sum(-1, keepdim=True)
+        total = torch.zeros_like(delta)  # sum_j da_ij
+        for block, runs in zip(self.plan.blocks, found, strict=True):
+            rows, (p, da, a) = block.rows, _tiles(room, len(self.q), block)
+            self._weights(block, p)
+            for keys, _ in filter(_alive, runs):
+                weights, grad = self._kept(block, p, keys, a), da[..., keys]
+                self.dv[:, keys].baddbmm_(weights.mT, g[:, rows])
+                torch.bmm(g[:, rows], self.v[:, keys].mT, out=grad)
+                if mass is not None:
+                    grad -= delta[:, rows]
+                if self.cut is not None:
+                    torch.ops.aten.threshold_backward.grad_input(grad, weights, 0, grad_input=grad)
+                    total[:, rows] += grad.sum(-1, keepdim=True)
+            shift = delta[:, rows] if mass is None else torch.zeros_like(delta[:, rows])
             if self.cut is not None:
-                torch.ops.aten.threshold_backward.grad_input(da, a, 0, grad_input=da)
-            if dtau is not None:
-                per_row = self.by_head(da.sum(-1)) * self.plan.share[rows]
-                dtau[self.heads] += per_row.sum((0, 2))
-            ds = torch.ops.aten._softmax_backward_data.out(da, p, -1, p.dtype, grad_input=da)
-            torch.bmm(ds, self.k[:, keys], out=dq[:, rows])
-            dk[:, keys].baddbmm_(ds.mT, self.q[:, rows])
-            if dbias is not None:
-                self._add_diagonals(dbias[self.heads], ds)
-        return [dq.mul_(self.plan.scale), dk, dv]
+                shift = shift - self.cut[:, rows] * total[:, rows]
+            self._to_scores(block, runs, p, da, shift, dq[:, rows])
+        self.dtau = self._by_head((total * self.share).squeeze(-1)).sum((0, 2))
 
-    def _add_diagonals(self, dbias: Tensor, ds: Tensor) -> None:
-        """Add the sums of ds [C, queries, keys] over equal distances to dbias [heads, W]."""
-        rows, keys = ds.shape[1:]
-        width = min(keys, dbias.shape[1] + rows)
-        # Zeros to the left of each row: what slides past a row's end lands there, so the shifted rows add up.
-        skew = ds.new_zeros(len(dbias), rows + 1, rows + width)
-        torch.sum(self.by_head(ds)[..., keys - width :], 0, out=skew[:, :rows, rows:])
-        slid = skew.flatten(1)[:, : rows * (rows + width + 1)].view(len(dbias), rows, -1).sum(1)
-        reach = min(width, dbias.shape[1])
-        dbias[:, :reach] += slid[:, 1 : width + 1].flip(1)[:, :reach]
+    def _to_scores(self, block: Block, runs: Runs, p: Tensor, da: Tensor, delta: Tensor, dq: Tensor) -> None:
+        """From the weights' gradients da [C, rows, keys] to those of the scores, and on to queries, keys and table."""
+        q, scale = self.q[:, block.rows], self.plan.scale
+        for keys, alive in runs:
+            ds = p[..., keys]
+            if alive:
+                ds = da[..., keys].sub_(delta).mul_(ds)
+                dq.baddbmm_(ds, self.k[:, keys], alpha=scale)
+                self.dk[:, keys].baddbmm_(ds.mT, q, alpha=scale)
+            else:
+                dq.addcmul_(delta, torch.bmm(ds, self.k[:, keys]), value=-scale)
+                self.dk[:, keys].baddbmm_(ds.mT, q * delta, alpha=-scale)
+            width = min(self.tile.shape[2], block.keys)
+            first = max(keys.start, block.keys - width)
+            if self.table and first < keys.stop:
+                near = ds[..., first - keys.start :]
+                near = self._by_head(near if alive else near * -delta)
+                columns = slice(self.tile.shape[2] - block.keys + first, self.tile.shape[2] - block.keys + keys.stop)
+                self.dtile[:, -q.shape[1] :, columns] += near[0] if len(near) == 1 else near.sum(0)
+
+
+def _add_relu(x: Tensor, y: Tensor, out: Tensor) -> None:
+    """relu(x + y) into out, in one pass over the scores where torch has one."""
+    if x.device.type == "cpu":
+        torch.ops.aten._add_relu.out(x, y, out=out)
+    else:
+        torch.add(x, y, out=out).relu_()
+
+
+def _tiles(room: list[Tensor], stacks: int, block: Block) -> list[Tensor]:
+    shape = (stacks, block.rows.stop - block.rows.start, block.keys)
+    return [x[: shape[0] * shape[1] * shape[2]].view(shape) for x in room]
+
+
+def _alive(piece: tuple[slice, bool]) -> bool:
+    return piece[1]
+
+
+def _runs(weights: Tensor) -> Runs:
+    """The keys of weights [C, rows, keys] in runs, with whether any weight of theirs is above 0."""
+    keys = weights.shape[2]
+    flags = F.pad(weights.sum((0, 1)), (0, -keys % TILE)).view(-1, TILE).gt(0).any(1).tolist()
+    runs: Runs = []
+    for alive, group in itertools.groupby(range(len(flags)), flags.__getitem__):
+        tiles = list(group)
+        run = slice(tiles[0] * TILE, min((tiles[-1] + 1) * TILE, keys))
+        # A short gap between two runs costs more calls than it saves arithmetic.
+        alive = alive or (run.stop - run.start < SHORT)
+        if runs and runs[-1][1] == alive:
+            run = slice(runs.pop()[0].start, run.stop)
+        runs.append((run, alive))
+    return runs

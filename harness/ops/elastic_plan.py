@@ -1,0 +1,135 @@
+"""How Lazy Attention is cut into parts and blocks, and what it adds to the scores of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from harness.ops.masks import visible, visible_count
+
+# Scores in memory at once: measured on a CPU with 2 MiB of cache a core. A GPU wants few, large blocks.
+SCORES = {"cpu": 1 << 19, "cuda": 1 << 26}
+
+
+def block_rows(queries: int, keys: int, device: str) -> int:
+    """Queries a block: few where the mask cuts off much of each block, many where gradients of all keys pass by."""
+    most = 1024 if device == "cuda" else 64 if keys <= 1024 else 128
+    return min(most, queries)
+
+
+class Part(NamedTuple):
+    """Rows of the batch and query heads that are computed at a time.
+
+    Args:
+        rows: of the batch.
+        heads: query heads; all of them where there is more than one row.
+        stacks: the same as C indices into [B x H].
+        group: query heads that share a key head.
+    """
+
+    rows: slice
+    heads: slice
+    stacks: slice
+    group: int
+
+    def queries(self, x: Tensor) -> Tensor:
+        """The part of a tensor [B, T, H, D], contiguous [C, T, D]."""
+        # Contiguous: a matrix product reads rows that lie H x D numbers apart a tenth more slowly.
+        return x[self.rows, :, self.heads].transpose(1, 2).reshape(-1, x.shape[1], x.shape[3]).contiguous()
+
+    def keys(self, x: Tensor) -> Tensor:
+        """What the heads of the part see of [B, S, G, D], contiguous [C, S, D]."""
+        if self.group == 1:
+            return self.queries(x)
+        return x[self.rows][:, :, self._serving(x)].transpose(1, 2).reshape(-1, x.shape[1], x.shape[3]).contiguous()
+
+    def add_keys(self, x: Tensor, found: Tensor) -> None:
+        """Add gradients [C, S, D] to those of the keys [B, G, S, D]."""
+        if self.group == 1:
+            x.flatten(0, 1)[self.stacks] = found
+        else:
+            by_head = found.view(-1, self.heads.stop - self.heads.start, *found.shape[1:])
+            x[self.rows].index_add_(1, self._serving(x), by_head)
+
+    def _serving(self, x: Tensor) -> Tensor:
+        return torch.arange(self.heads.start, self.heads.stop, device=x.device) // self.group
+
+
+class Block(NamedTuple):
+    """Queries and the keys that the last of them sees."""
+
+    rows: slice
+    keys: int
+
+
+class Plan:
+    """How the work is cut, and what all parts share.
+
+    Args:
+        q: [B, T, H, D].
+        k: [B, S, G, D].
+    """
+
+    def __init__(self, q: Tensor, k: Tensor) -> None:
+        batch, queries, heads, width = q.shape
+        self.keys, self.stacks, self.scale = k.shape[1], batch * heads, float(width**-0.5)
+        self.rows = block_rows(queries, self.keys, q.device.type)
+        at_once = max(1, SCORES[q.device.type] // (self.rows * self.keys))
+        self.parts = list(_parts(batch, heads, at_once, heads // k.shape[2]))
+        self.most = max(part.stacks.stop - part.stacks.start for part in self.parts)
+        # The short block comes first: it sees the fewest keys.
+        stops = range(queries % self.rows or self.rows, queries + 1, self.rows)
+        self.blocks = [Block(slice(max(stop - self.rows, 0), stop), self.keys - queries + stop) for stop in stops]
+        self.hidden = ~visible(self.rows, self.rows, device=q.device)
+        self.count = visible_count(queries, self.keys, device=q.device).to(q.dtype)[:, None]  # [T, 1]
+
+    def buffers(self, like: Tensor, number: int) -> list[Tensor]:
+        """Room for the scores of the largest block, a line of numbers each."""
+        return [like.new_empty(self.most * self.rows * self.keys) for _ in range(number)]
+
+    def tile(self, bias: Tensor | None, like: Tensor) -> Tensor:
+        """What is added to the scores of a block's last keys: bias by distance, -inf for what is hidden.
+
+        Args:
+            bias: of the part's heads [heads, W].
+            like: gives dtype and device.
+
+        Returns:
+            [heads or 1, rows, width]; entry (i, j) has the distance width - rows + i - j.
+        """
+        reach = 0 if bias is None else min(bias.shape[1], self.keys)
+        line = like.new_zeros(1 if bias is None else len(bias), self.keys + self.rows - 1)
+        if bias is not None:
+            line[:, self.keys - reach : self.keys] = bias[:, :reach].flip(1)
+        line[:, self.keys :] = float("-inf")
+        width = min(self.keys, reach + self.rows)
+        # A flipped view keeps its strides, and reading against the grain takes ten times as long.
+        return line[:, self.keys - width :].unfold(1, width, 1).flip(1).contiguous()
+
+
+def add_diagonals(dbias: Tensor, dtile: Tensor) -> None:
+    """Add the sums over equal distances of what `Plan.tile` made its tile from.
+
+    Args:
+        dbias: [heads, W].
+        dtile: [heads, rows, width].
+    """
+    heads, rows, width = dtile.shape
+    # Zeros to the left of each row: what slides past a row's end lands there, so that the slid rows add up.
+    skew = dtile.new_zeros(heads, rows + 1, rows + width)
+    skew[:, :rows, rows:] = dtile
+    slid = skew.flatten(1)[:, : rows * (rows + width + 1)].view(heads, rows, -1).sum(1)
+    reach = min(width, dbias.shape[1])
+    dbias[:, :reach] += slid[:, 1 : width + 1].flip(1)[:, :reach]
+
+
+def _parts(batch: int, heads: int, at_once: int, group: int) -> Iterator[Part]:
+    rows, size = max(1, at_once // heads), min(heads, at_once)
+    for row in range(0, batch, rows):
+        last = min(row + rows, batch)
+        for head in range(0, heads, size):
+            end = min(head + size, heads)
+            yield Part(slice(row, last), slice(head, end), slice(row * heads + head, (last - 1) * heads + end), group)
