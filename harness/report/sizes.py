@@ -170,9 +170,11 @@ def _null_tables(floor: NoiseFloor) -> list[str]:
         f"{null.arms} arm{'s' * (null.arms > 1)} x {null.seeds} seeds {fixed(100 * null.share, 1)} %"
         for null in floor.null
     )
+    together = sum(null.share for null in floor.null) / len(floor.null)
     return [
         f"{floor.null[0].tables:,} tables of each size, drawn from these {2 * floor.n} runs, in which nothing differs: "
-        f"better or worse in {drawn}; promised is at most {fixed(100 * LEVEL, 0)} %"
+        f"better or worse in {drawn}; together {fixed(100 * together, 1)} %, promised is at most "
+        f"{fixed(100 * LEVEL, 0)} % (runs so few give a share to about a point)"
     ]
 
 

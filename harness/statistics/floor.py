@@ -86,7 +86,9 @@ def noise_floor(pairs: Sequence[tuple[float, float]], comparisons: int, seeds: i
 def null_tables(losses: Array, arms: int, seeds: int, *, tables: int = TABLES) -> NullTables:
     """How often the verdict rule errs on tables drawn from runs that differ in seeds alone.
 
-    A table of one arm is made of pairs, each one either way round; a table of more arms of single runs, none twice.
+    A table is made of single runs, none of them twice. Drawn from 96 runs of normal noise a share strays by about 0.6
+    points from what the rule does on fresh ones; tables made of whole pairs would stray by 1.4, because there are
+    only half as many differences to draw from.
 
     Args:
         losses: [pairs, 2], more runs than a table has cells.
@@ -95,13 +97,7 @@ def null_tables(losses: Array, arms: int, seeds: int, *, tables: int = TABLES) -
     """
     # RandomState alone promises the same numbers in every version.
     draw = np.random.RandomState(1000 * arms + seeds)
-    if arms == 1:
-        chosen = draw.rand(tables, len(losses)).argsort(1)[:, :seeds]
-        sign = np.where(draw.rand(tables, seeds) < 0.5, -1.0, 1.0)
-        differences = (sign * (losses[chosen, 1] - losses[chosen, 0]))[:, None, :]
-    else:
-        chosen = draw.rand(tables, losses.size).argsort(1)[:, : (arms + 1) * seeds]
-        cells = losses.ravel()[chosen].reshape(tables, arms + 1, seeds)
-        differences = cells[:, 1:] - cells[:, :1]
-    found = compare(differences, tests=arms, level=LEVEL, margin=MARGIN).resolved.any(-1)
+    chosen = draw.rand(tables, losses.size).argsort(1)[:, : (arms + 1) * seeds]
+    cells = losses.ravel()[chosen].reshape(tables, arms + 1, seeds)
+    found = compare(cells[:, 1:] - cells[:, :1], tests=arms, level=LEVEL, margin=MARGIN).resolved.any(-1)
     return NullTables(arms, seeds, tables, float(found.mean()))
