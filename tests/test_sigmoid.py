@@ -43,7 +43,7 @@ def gradients(core, leaves: list[Tensor], g: Tensor, **options: object) -> list[
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of four positions, two key heads at a time: short sequences cross many edges."""
-    monkeypatch.setattr(blocks, "block_size", lambda keys: min(keys, 4))
+    monkeypatch.setattr(blocks, "block_size", lambda keys, **_: min(keys, 4))
     monkeypatch.setattr(blocks, "SCORES", 32)
 
 
@@ -106,7 +106,7 @@ def test_blocks_give_the_values_and_gradients_of_the_reference(
 ) -> None:
     leaves, g = inputs(queries, queries + prefix, groups, width), randn(2, queries, HEADS, width, key="g")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "block_size", lambda keys: min(keys, block))
+        patch.setattr(blocks, "block_size", lambda keys, **_: min(keys, block))
         patch.setattr(blocks, "SCORES", 3 * block * block)
         found = gradients(blocked, leaves, g, bias=-1.0, alibi=alibi)
     for mine, want in zip(found, gradients(reference, leaves, g, bias=-1.0, alibi=alibi), strict=True):

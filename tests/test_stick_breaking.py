@@ -55,7 +55,7 @@ def attention_map(core, q: Tensor, k: Tensor, **options: bool) -> tuple[Tensor, 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of four positions, two key heads at a time: short sequences cross many edges."""
-    monkeypatch.setattr(blocks, "block_size", lambda keys: min(keys, 4))
+    monkeypatch.setattr(blocks, "block_size", lambda keys, **_: min(keys, 4))
     monkeypatch.setattr(blocks, "SCORES", 32)
 
 
@@ -148,7 +148,7 @@ def test_blocks_give_the_values_and_gradients_of_the_reference(
     q, *rest = inputs(queries, queries + prefix, groups, width)
     cotangents = randn(2, queries, HEADS, width, key="g"), randn(2, queries, HEADS, key="c")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "block_size", lambda keys: min(keys, block))
+        patch.setattr(blocks, "block_size", lambda keys, **_: min(keys, block))
         patch.setattr(blocks, "SCORES", 3 * block * block)
         found = gradients(blocked, [sharp * q, *rest], *cotangents, attend_current=attend_current)
     wanted = gradients(reference, [sharp * q, *rest], *cotangents, attend_current=attend_current)
@@ -171,7 +171,7 @@ def test_each_size_of_a_block_gives_the_values_and_gradients_of_the_reference(
 
 
 def test_a_stick_used_up_ends_the_walk_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "block_size", lambda keys: 8)
+    monkeypatch.setattr(blocks, "block_size", lambda keys, **_: 8)
     visits = []
     plain = stick_blocks._Tile.break_off
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from harness.ops.masks import at_least_float32
 
-# Scores of a buffer that each thread works on: three buffers of 256 KiB stay in the cache of a core.
-SCORES = 1 << 16
+# Scores of a buffer that each thread works on: a few buffers of 512 KiB stay in the cache of a core.
+SCORES = 1 << 17
 
 
 class QueryBlock(NamedTuple):
@@ -34,15 +34,19 @@ class QueryBlock(NamedTuple):
     inside: slice
 
 
-def block_size(keys: int) -> int:
+def block_size(keys: int, *, longest: int) -> int:
     """Positions a block.
 
-    Small ones compute fewer scores above the diagonal, large ones come nearer to the peak of the matrix product.
-    Beyond 16,384 keys it is a 64th of them, so that one number for each row and tile is O(S) in all.
+    Small blocks compute fewer scores above the diagonal, large ones come nearer to the peak of the matrix product.
+
+    Args:
+        keys: S.
+        longest: for 2,048 keys and more; beyond 64 such blocks it is a 64th of the keys, so that a number kept
+            for each row and tile is O(S) in all.
     """
     if keys <= 512:
         return min(keys, 64)
-    return 128 if keys < 2048 else max(256, 32 * math.ceil(keys / 2048))
+    return 128 if keys < 2048 else max(longest, 32 * math.ceil(keys / 2048))
 
 
 def query_blocks(queries: int, keys: int, group: int, block: int) -> list[QueryBlock]:

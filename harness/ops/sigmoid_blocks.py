@@ -43,7 +43,7 @@ class _Weights:
     def __init__(self, q: Tensor, k: Tensor, bias: Tensor, heads: int, groups: int, alibi: bool) -> None:
         group = heads // groups
         self.scale, self.bias = q.shape[2] ** -0.5, bias
-        self.block = blocks.block_size(k.shape[1])
+        self.block = blocks.block_size(k.shape[1], longest=256)
         self.blocks = blocks.query_blocks(q.shape[1] // group, k.shape[1], group, self.block)
         self.scores = self.block * group * self.block
         self.chunks = list(blocks.head_chunks(len(q), self.scores))

@@ -49,7 +49,7 @@ class _Grid:
 
     def __init__(self, q: Tensor, k: Tensor, group: int, attend_current: bool) -> None:
         self.scale = q.shape[2] ** -0.5
-        self.block = blocks.block_size(k.shape[1])
+        self.block = blocks.block_size(k.shape[1], longest=128)
         self.blocks = blocks.query_blocks(q.shape[1] // group, k.shape[1], group, self.block)
         self.scores = self.block * group * self.block
         self.chunks = list(blocks.head_chunks(len(q), self.scores))
