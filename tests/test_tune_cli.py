@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from harness.records import Store
 from harness.registry import shipped
+from harness.tune.effort import Effort
 from tests import cli, tuning
 
 Run = Callable[..., tuple[int, str, str]]
@@ -26,16 +28,18 @@ def command(capsys: Any, monkeypatch: Any) -> Run:
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three studies of three trials of two arms."""
     out = tmp_path_factory.mktemp("tuned") / "out"
-    words = ["--data", str(cli.text(out.parent)), "--out", str(out)]
-    sizes = [part for name, value in tuning.SETS.items() for part in ("--set", f"{name}={value}")]
-    done = cli.run("tune", "softmax", "lazy", "--studies", "3", "--workers", "1", "--json", *QUICK, *words, *sizes)
-    assert done.returncode == 0, done.stderr
-    (out / "printed.json").write_text(done.stdout)
+    effort = Effort(trials=3, space={"learning_rate": "5e-3:3e-2"})
+    tuning.tune(out, "softmax", "lazy", effort=effort, studies=3)
     return out
 
 
-def test_json_has_its_schema_and_is_alone_on_stdout(results: Path) -> None:
-    found = json.loads((results / "printed.json").read_text())
+def test_json_has_its_schema_and_the_same_command_trains_nothing(results: Path, command: Run) -> None:
+    before = {path.name: path.read_bytes() for path in (results / "tables").glob("tune-*")}
+    words = ("tune", "softmax", "lazy", "--studies", "3", "--workers", "1", "--json", *QUICK)
+    code, stdout, stderr = command(*words, out=results)
+    found = json.loads(stdout)
+    assert code == 0 and "trial" not in stderr
+    assert {path.name: path.read_bytes() for path in (results / "tables").glob("tune-*")} == before
     assert set(found) == {"variants"} and [variant["name"] for variant in found["variants"]] == ["softmax", "lazy"]
     for variant in found["variants"]:
         assert set(variant) == {"name", "trials", "pruned", "failed", "best", "best_value", "at_edge", "curve",
@@ -52,14 +56,6 @@ def test_tables_and_figure_lie_beside_the_records(results: Path) -> None:
     (table,) = (results / "tables").glob("tune-*.csv")
     assert len(table.read_text().splitlines()) == 1 + 2 * 9
     assert list((results / "runs").glob("*.json")) == [], "a trial is no run of a table"
-
-
-def test_the_same_command_trains_nothing_and_writes_the_same_files(results: Path, command: Run) -> None:
-    before = {path.name: path.read_bytes() for path in (results / "tables").glob("tune-*")}
-    words = ("tune", "softmax", "lazy", "--studies", "3", "--workers", "1", "--json", *QUICK)
-    code, stdout, stderr = command(*words, out=results)
-    assert code == 0 and stdout == (results / "printed.json").read_text() and "trial" not in stderr
-    assert {path.name: path.read_bytes() for path in (results / "tables").glob("tune-*")} == before
 
 
 def test_compare_tuned_plans_best_and_defaults_on_seeds_of_their_own(results: Path, command: Run) -> None:
@@ -149,12 +145,12 @@ def test_seeds_fewer_than_studies_are_refused(results: Path, command: Run) -> No
 
 def test_unequal_effort_is_refused(results: Path, tmp_path: Path, command: Run) -> None:
     out = tmp_path / "out"
-    code, _, stderr = command("tune", "softmax", "--workers", "1", "--trials", "1", out=out)
-    assert code == 0, stderr
-    code, _, stderr = command("tune", "sigmoid", "--workers", "1", "--trials", "2", out=out)
-    assert code == 0, stderr
-    code, _, stderr = command("compare", "softmax", "sigmoid", "--tuned", out=out)
-    assert code == 2 and "unequal effort: softmax 1, sigmoid 2 trials" in stderr
+    shutil.copytree(results, out)
+    words = ("--data", str(cli.text(results.parent)))
+    code, stdout, stderr = command("tune", "softmax", "--json", *QUICK, "--trials", "2", *words, out=out)
+    assert code == 0 and json.loads(stdout)["variants"][0]["trials"] == 2
+    code, _, stderr = command("compare", "softmax", "lazy", "--tuned", *words, out=out)
+    assert code == 2 and "unequal effort: softmax 2, lazy 3 trials" in stderr
 
 
 def test_where_all_trials_fail_it_is_said_and_kept(tmp_path: Path, command: Run) -> None:

@@ -58,6 +58,21 @@ def test_a_study_is_as_many_trials_as_were_asked_for(tmp_path: Path) -> None:
     assert found.best is not None and (found.best.slot, found.best.value) == (4, 1.6)
 
 
+def test_more_trials_go_on_from_those_there_are_and_fewer_are_a_part_of_them(tmp_path: Path) -> None:
+    (few,) = ledgers(tmp_path / "a", trials=3, sampler="tpe")
+    for slot in range(3):
+        end(few, take(few), 2.0 - slot)
+    (more,) = ledgers(tmp_path / "a", trials=7, sampler="tpe")
+    (whole,) = ledgers(tmp_path / "b", trials=7, sampler="tpe")
+    for slot in range(7):
+        if slot > 2:
+            end(more, take(more), 2.0 - slot)
+        end(whole, take(whole), 2.0 - slot)
+    assert [trial.settings for trial in more.result().trials] == [trial.settings for trial in whole.result().trials]
+    (again,) = ledgers(tmp_path / "a", trials=3, sampler="tpe")
+    assert again.take(HERE) is None and again.result() == few.result()
+
+
 @pytest.mark.parametrize("sampler", ["random", "qmc", "tpe"])
 def test_a_trial_whose_process_died_is_failed_and_made_again_at_the_same_point(tmp_path: Path, sampler: str) -> None:
     (ledger,) = ledgers(tmp_path, sampler=sampler, trials=6)

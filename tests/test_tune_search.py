@@ -59,7 +59,7 @@ def killer(out: Path, victims: set[tuple[str, int]]) -> Callable[[Event], None]:
     return told
 
 
-@pytest.mark.parametrize(("workers", "victims"), [(1, {3}), (2, {1, 4}), (4, {2})])
+@pytest.mark.parametrize(("workers", "victims"), [(2, {1}), (4, {2})])
 def test_killed_workers_lose_no_trial_and_count_none_twice(
     quiet: Any, tmp_path: Path, workers: int, victims: set[int]
 ) -> None:
@@ -86,7 +86,7 @@ def test_one_worker_gives_the_same_trials_again_through_kills_and_interruptions(
         tuning.tune(out, "softmax", "lazy", effort=TPE, notify=told)
     assert 0 < sum(variant.trials for variant in stopped.value.result.variants) < 12
     again = tuning.tune(out, "softmax", "lazy", effort=TPE, notify=kill)
-    assert tuning.trials(again) == tuning.trials(whole)
+    assert again.complete and tuning.trials(again) == tuning.trials(whole)
     assert sum(trial.attempts - 1 for variant in again.variants for trial in variant.studies[0].trials) >= 2
 
 
@@ -96,16 +96,6 @@ def test_the_report_split_is_left_alone_and_trial_0_is_the_defaults(whole: Any) 
         assert (first.slot, first.settings["train.learning_rate"], first.steps) == (0, 0.01, 10)
         assert sorted(first.curve) == [2, 4, 6, 8, 10] and first.value == first.curve[10]
     assert {trial.state for variant in whole.variants for trial in variant.studies[0].trials} <= {"done", "pruned"}
-
-
-def test_more_trials_go_on_from_those_there_are_and_fewer_train_nothing(whole: Any, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    told: list[Event] = []
-    few = tuning.tune(out, "softmax", effort=Effort(trials=3, space=SPACE))
-    more = tuning.tune(out, "softmax", effort=TPE, notify=told.append)
-    assert tuning.trials(more)[0] == tuning.trials(whole)[0]
-    assert sum(event.kind == "ended" for event in told) == 3
-    assert tuning.trials(tuning.tune(out, "softmax", effort=Effort(trials=3, space=SPACE))) == tuning.trials(few)
 
 
 def test_a_command_killed_whole_goes_on(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ def trials(result: TuneResult) -> list[list[tuple[Any, ...]]]:
 def command(*words: str, out: Path, capsys: Any, monkeypatch: Any) -> tuple[int, str, str]:
     """`run.py` in this process, tiny sizes and a text included; exit code, stdout, stderr."""
     sizes = [part for name, value in SETS.items() for part in ("--set", f"{name}={value}")]
-    monkeypatch.setattr(sys, "argv", ["run.py", *words, "--data", str(cli.text(out.parent)), "--out", str(out), *sizes])
+    data = () if "--data" in words else ("--data", str(cli.text(out.parent)))
+    monkeypatch.setattr(sys, "argv", ["run.py", *words[:1], *data, "--out", str(out), *sizes, *words[1:]])
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setenv("COLUMNS", "140")
     code = run.main()

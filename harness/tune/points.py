@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import optuna
-from scipy.stats import qmc
 
 from harness.model import keyed_seed
 from harness.tune.dims import Dim
@@ -27,6 +26,9 @@ def drawn(effort: Effort, study: int, slot: int, dims: Sequence[Dim]) -> dict[st
         dims: searched fields.
     """
     if effort.sampler == "qmc":
+        # Loading it takes as long as the rest of a search's start.
+        from scipy.stats import qmc
+
         generator = np.random.default_rng(keyed_seed("sobol", effort.seed, study))
         sequence = qmc.Sobol(d=len(dims), scramble=True, seed=generator)
         if slot > 1:
