@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.report.figures.style import COLOURS, DASHES, panels
+from harness.report.figures.style import COLOURS, DASHES, doubling, panels
 from harness.report.findings import Findings
 from harness.report.rows import Result
 
@@ -39,7 +39,7 @@ def draw(result: Result, findings: Findings) -> Figure | None:
                     linewidth=1.0,
                     label=f"layer {layer + 1}" if head == 0 else None,
                 )
-        axes.set_xscale("log")
+        doubling(axes)
         axes.axhline(0, color="#555555", linewidth=0.7)
         axes.set_title(label)
         axes.set_xlabel("distance + 1 (tokens)")

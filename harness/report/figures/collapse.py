@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.report.figures.style import band, legend, panels, whole_steps
+from harness.report.figures.style import band, doubling, legend, panels, whole_steps
 from harness.report.findings import Findings
 from harness.report.rows import Result
 
@@ -43,7 +43,7 @@ def draw(result: Result, findings: Findings) -> Figure | None:
         # Below rounding there is no movement to show, and a log axis has no zero.
         if rows is not None and copies is not None:
             band(last, copies[0], rows.clip(min=1e-7), arm.label, index)
-    last.set_xscale("log", base=2)
+    doubling(last)
     last.set_yscale("log")
     last.set_xlabel("copies of one token")
     last.set_ylabel("relative move")

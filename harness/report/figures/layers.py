@@ -41,5 +41,7 @@ def draw(result: Result, findings: Findings) -> Figure | None:
             if below is not None and name.startswith("zeros"):
                 by_layer(axes, below, "", index, linestyle="none", markerfacecolor="white")
         axes.set_ylabel(label)
+        # Where all is 0, the axis would else be drawn around it.
+        axes.set_ylim(0, max(axes.get_ylim()[1], 1.0))
     legend(figure, grid[1])
     return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.report.figures.style import band, legend, panels
+from harness.report.figures.style import band, doubling, legend, panels
 from harness.report.findings import Findings
 from harness.report.rows import Result
 
@@ -36,7 +36,7 @@ def draw(result: Result, findings: Findings) -> Figure | None:
             if losses is not None and ends is not None:
                 band(axes, ends[0], losses, arm.label, index, markersize=3)
         axes.axvline(float(result.experiment.settings["data"]["length"]), color="#555555", linestyle=":", linewidth=1)
-        axes.set_xscale("log", base=2)
+        doubling(axes)
         axes.set_xlabel("position (tokens)")
         axes.set_ylabel(label)
     legend(figure, grid[0])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.report.figures.style import MAP, WIDTH
+from harness.report.figures.style import MAP, PALEST, WIDTH
 from harness.report.findings import Findings
 from harness.report.rows import Result
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 NAME = "maps"
 TITLE = "Attention maps"
 CAPTION = (
-    "One sequence of the selection split, first seed; each row is a query, each column a key; white is exactly 0, red "
-    "a negative weight. Heads of the last layer, or the first channels of a recurrent mixer. ⊢ is BOS, ␣ a blank."
+    "One sequence of the selection split, first seed; each row is a query, each column a key; white is exactly 0, "
+    "orange a negative weight. Heads of the last layer, or the first channels of a recurrent mixer. ⊢ is BOS, ␣ a blank."
 )
 NEEDS = "example"
 HEADS = 2
@@ -26,7 +26,7 @@ HEADS = 2
 def draw(result: Result, findings: Findings) -> Figure | None:
     """A map a head, two arms side by side."""
     from matplotlib import colormaps
-    from matplotlib.colors import PowerNorm
+    from matplotlib.colors import ListedColormap, PowerNorm
     from matplotlib.figure import Figure
 
     found = []
@@ -38,7 +38,8 @@ def draw(result: Result, findings: Findings) -> Figure | None:
             found += [(f"{arm.label}, head {head + 1}", one, words) for head, one in enumerate(heads)]
     if not found:
         return None
-    colours = colormaps[MAP].with_extremes(bad="white", under="#B2182B")
+    shades = colormaps[MAP](np.linspace(PALEST, 1, 256))
+    colours = ListedColormap(shades).with_extremes(bad="white", under="#D55E00")
     rows = -(-len(found) // 2)
     figure = Figure(figsize=(WIDTH, 3.9 * rows), layout="constrained")
     grid = figure.subplots(rows, 2, squeeze=False).flatten().tolist()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.report.figures.style import COLOURS, DASHES, band, legend, panels
+from harness.report.figures.style import COLOURS, DASHES, band, legend, panels, whole_steps
 from harness.report.findings import ArmFindings, Findings
 from harness.report.rows import Result
 
@@ -50,6 +50,7 @@ def draw(result: Result, findings: Findings) -> Figure | None:
         axes.set_ylabel("-tau (threshold times n)")
     for axes in grid:
         axes.set_xlabel("training step")
+        whole_steps(axes)
     legend(figure, grid[0])
     return figure
 

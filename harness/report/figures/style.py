@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-MAP = "cividis_r"
+MAP = "Blues"
+PALEST = 0.18
+"""Where the colours of a map start: the smallest weight must not look like the white of an exact 0."""
 READINGS = {"": "raw weights", "_proxy": "rows divided by their mass (proxy)"}
 """Suffix of what the sink was measured on, and its title."""
 WIDTH = 7.6
@@ -104,6 +106,12 @@ def whole_steps(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+
+
+def doubling(axes: Axes) -> None:
+    """A horizontal axis whose steps are doublings, labelled with plain numbers."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:.0f}")
 
 
 def by_layer(axes: Axes, rows: Any, label: str, index: int, **more: Any) -> None:
