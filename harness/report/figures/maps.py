@@ -17,7 +17,8 @@ NAME = "maps"
 TITLE = "Attention maps"
 CAPTION = (
     "One sequence of the selection split, first seed; each row is a query, each column a key; white is exactly 0, "
-    "orange a negative weight. Heads of the last layer, or the first channels of a recurrent mixer. ⊢ is BOS, ␣ a blank."
+    "orange a negative weight. Heads of the last layer, or the first channels of a recurrent mixer. "
+    "⊢ is BOS, ␣ a blank."
 )
 NEEDS = "example"
 HEADS = 2
