@@ -290,6 +290,37 @@ class Check(_Common):
         return 0 if all(checked.passed for checked in found) else 1
 
 
+@dataclass(kw_only=True)
+class Bench(_Common):
+    """How fast everything is here, as ratios measured side by side: cores, layers, training steps, decoding.
+
+    Example: run.py bench cores --lengths 256 1024
+    """
+
+    parts: Annotated[Positional[tuple[str, ...]], arg(metavar="[PART ...]")] = ()
+    """cores, blocks, step, decode, workers; all unless given."""
+    lengths: Annotated[tuple[int, ...], arg(metavar="N ...")] = ()
+    """Tokens of the cores; 256, 1024 and 4096 unless given."""
+    dtypes: Annotated[tuple[str, ...], arg(metavar="DTYPE ...")] = ()
+    """float32, bfloat16; float32 unless given, both on a GPU."""
+    device: Annotated[str, arg(metavar="{cpu,cuda}")] = "cpu"
+    """Where it is measured."""
+    against: Annotated[Path | None, arg(metavar="FILE")] = None
+    """An earlier result: compare its ratios."""
+
+    def run(self) -> int:
+        """Measure and print; the exit code."""
+        from harness import commands_bench
+        from harness.bench import Options
+
+        options = Options(parts=self.parts, lengths=self.lengths, dtypes=self.dtypes, device=self.device)
+        result, table = commands_bench.measure(
+            options, self.out, self.against, lambda stage: print(stage, file=sys.stderr)
+        )
+        print(jsonlib.dumps(result, indent=1, allow_nan=False) if self.json else "\n".join(table))
+        return 1 if result["machine"]["wrong"] else 0
+
+
 Verb = OmitSubcommandPrefixes[
     Union[  # noqa: UP007
         Annotated[List, subcommand("list")],
@@ -297,6 +328,7 @@ Verb = OmitSubcommandPrefixes[
         Annotated[Compare, subcommand("compare")],
         Annotated[Ablate, subcommand("ablate")],
         Annotated[Tune, subcommand("tune")],
+        Annotated[Bench, subcommand("bench")],
         Annotated[Check, subcommand("check")],
         Annotated[Measure, subcommand("measure")],
         Annotated[Report, subcommand("report")],

@@ -8,7 +8,7 @@ import pytest
 
 from tests import cli
 
-VERBS = ("list", "doctor", "compare", "ablate", "tune", "check", "measure", "report")
+VERBS = ("list", "doctor", "compare", "ablate", "tune", "bench", "check", "measure", "report")
 COMMON = ("--out", "--json", "--debug")
 EXPERIMENT = ("--preset", "--data", "--tokenizer", "--seeds", "--baseline", "--set", "--workers", "--dry-run",
               "--device", "--keep-weights", "--fresh")  # fmt: skip

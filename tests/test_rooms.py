@@ -15,8 +15,8 @@ ROOMS = [
     "harness.environment", "harness.records", "harness.data", "harness.contract", "variants", "ablations",
     "harness.registry", "harness.model", "harness.train", "harness.cost", "harness.measures", "harness.statistics",
     "harness.presets", "harness.tasks", "harness.events", "harness.arms", "harness.equal", "harness.plans", "harness.experiment",
-    "harness.execute", "harness.tune", "harness.report",
-    "harness.commands_check", "harness.commands_measure", "harness.commands_equal", "harness.commands",
+    "harness.execute", "harness.bench", "harness.tune", "harness.report",
+    "harness.commands_bench", "harness.commands_check", "harness.commands_measure", "harness.commands_equal", "harness.commands",
     "harness.commands_tune",
 ]  # fmt: skip
 WITHOUT_TORCH = ("harness.records", "harness.statistics", "harness.report", "harness.environment")
