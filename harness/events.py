@@ -15,7 +15,7 @@ class Event:
             `phase` (what is done beside training is named by `label`).
         worker: index of the worker.
         label, seed: of the run.
-        step, steps, loss: where it stands.
+        step, steps, loss: where it stands; of what is `planned`, the best loss so far.
         status, error: how it ended.
         total, left: runs of the experiment, and those that still have to be trained.
     """

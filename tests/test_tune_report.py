@@ -90,13 +90,13 @@ def test_tables_on_disk_hold_every_trial_and_the_same_bytes() -> None:
 def test_progress_is_a_line_a_trial_where_there_is_no_terminal() -> None:
     console = Console(file=StringIO(), width=100, color_system=None)
     with StudyView(console) as view:
-        view(Event(kind="planned", label="lazy", total=3, left=3))
+        view(Event(kind="planned", label="lazy", total=4, left=3, loss=1.5))
         view(Event(kind="ended", label="lazy", seed=0, status="ok", loss=1.25))
         view(Event(kind="ended", label="lazy", seed=1, status="stopped", loss=3.5))
         view(Event(kind="ended", label="lazy", seed=2, status="diverged", error="nan", loss=math.nan))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert lines == ["[1/3] lazy trial 0: 1.2500, best 1.2500", "[2/3] lazy trial 1: pruned at 3.5000, best 1.2500",
-                     "[3/3] lazy trial 2: diverged: nan"]  # fmt: skip
+    assert lines == ["[2/4] lazy trial 0: 1.2500, best 1.2500", "[3/4] lazy trial 1: pruned at 3.5000, best 1.2500",
+                     "[4/4] lazy trial 2: diverged: nan"]  # fmt: skip
 
 
 def losses(a: list[float], b: list[float]) -> dict[str, list[float | None]]:

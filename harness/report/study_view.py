@@ -83,9 +83,10 @@ class StudyView:
             self.each.update(self.studies[event.label], total=event.total)
         else:
             self.counts[event.label] = {"pruned": 0, "failed": 0}
-            self.studies[event.label] = self.each.add_task(
-                event.label, total=event.total, completed=event.total - event.left, state=""
-            )
+            done = event.total - event.left
+            self.studies[event.label] = self.each.add_task(event.label, total=event.total, completed=done, state="")
+        if math.isfinite(event.loss):
+            self.best[event.label] = min(event.loss, self.best.get(event.label, math.inf))
         self.whole.update(self.all, total=self.total, completed=self.total - self.left + self.done)
 
     def _worker(self, event: Event, words: str, state: str, share: float) -> None:

@@ -56,10 +56,11 @@ def search(ledgers: Sequence[Ledger], setup: Setup, *, workers: int, notify: Cal
     """
     left = 0
     for ledger in ledgers:
-        ended = len(ledger.result().trials)
-        left += ledger.slots - ended
-        name = ledger.study.study_name
-        notify(Event(kind="planned", label=name, total=ledger.slots, left=ledger.slots - ended))
+        found = ledger.result()
+        missing = ledger.slots - len(found.trials)
+        left += missing
+        best = math.nan if found.best is None or found.best.value is None else found.best.value
+        notify(Event(kind="planned", label=found.name, total=ledger.slots, left=missing, loss=best))
     if left <= 0:
         return
     hunt = _Hunt(ledgers, setup, notify)
