@@ -123,6 +123,18 @@ def test_with_a_sink_each_arm_is_read_raw_and_by_proxy(measured: tuple[Experimen
     assert lazy == "lazy: Sink_1 0.0 % raw, 0.0 % by proxy; lower on every seed in both readings"
 
 
+def test_what_is_lower_in_the_mean_but_not_on_every_seed_is_no_mitigation(tmp_path: Path) -> None:
+    experiment, store = fakes.study(tmp_path, {"softmax": [2.0, 2.1], "lazy": [1.9, 2.0]})
+    for arm, shares in (("softmax", (90.0, 100.0)), ("lazy", (92.0, 0.0))):
+        for seed, share in enumerate(shares):
+            run = store.run(fakes.run_id(arm, seed), None)
+            assert run is not None
+            values = {"sink_1_percent": 0.0 if arm == "lazy" else share, "sink_1_proxy_percent": share}
+            values |= {"code_hash": run.code_hash}
+            store.write_measurement(MeasurementRecord(run=run.id, measure="sink", version=1, step=STEPS, values=values))
+    assert findings(experiment, store).remark[1].endswith("in raw weights alone, which fall with the mass of a row")
+
+
 def test_measurements_of_a_training_that_was_replaced_do_not_count(measured: tuple[ExperimentFile, Store]) -> None:
     experiment, store = measured
     assert findings(experiment, store).arms[0].values("sink", "sink_1_percent") == [96.0] * 3

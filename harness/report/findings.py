@@ -44,6 +44,12 @@ class ArmFindings:
         found = [record.values.get(name) for record in self.last(measure)]
         return [float(value) for value in found if isinstance(value, (int, float))]
 
+    def by_seed(self, measure: str, name: str) -> dict[int, float]:
+        """The same value by the seed of its run."""
+        seeds = {run.id: int(run.config["train"]["seed"]) for run in self.runs}
+        found = {seeds[record.run]: record.values.get(name) for record in self.last(measure)}
+        return {seed: float(value) for seed, value in found.items() if isinstance(value, (int, float))}
+
     def lists(self, measure: str, name: str) -> NDArray[np.float64] | None:
         """A list of numbers after the last step, [runs, n]; none where no run has it."""
         found = [record.values.get(name) for record in self.last(measure)]
@@ -104,23 +110,32 @@ class Findings:
                 f"{SINK_FLOOR:g} %; nothing can be said about who mitigates it"
             ]
         lines = [f"sink present: {plain.label} has Sink_1 of {own:.1f} % (epsilon 0.3, 64 tokens)"]
-        return lines + [line for arm in self.arms if arm is not plain for line in _against(arm, own)]
+        return lines + [line for arm in self.arms if arm is not plain for line in _against(arm, plain)]
 
 
 def _is_softmax(arm: ArmFindings) -> bool:
     return bool(arm.runs) and arm.runs[0].config.get("variant") == "softmax"
 
 
-def _against(arm: ArmFindings, own: float) -> list[str]:
-    raw, proxy = (arm.values("sink", f"sink_1{suffix}_percent") for suffix in ("", "_proxy"))
-    if not raw or not proxy:
+def _against(arm: ArmFindings, plain: ArmFindings) -> list[str]:
+    """How an arm stands to plain softmax, seed by seed."""
+    own = plain.by_seed("sink", "sink_1_percent")
+    readings = [arm.by_seed("sink", f"sink_1{suffix}_percent") for suffix in ("", "_proxy")]
+    raw, proxy = readings
+    shared = own.keys() & raw.keys() & proxy.keys()
+    if not shared:
         return []
-    numbers = f"{arm.label}: Sink_1 {sum(raw) / len(raw):.1f} % raw, {sum(proxy) / len(proxy):.1f} % by proxy"
-    if max(raw) < own and max(proxy) < own:
+    numbers = f"{arm.label}: Sink_1 {_mean(raw):.1f} % raw, {_mean(proxy):.1f} % by proxy"
+    lower_raw, lower_proxy = (all(found[seed] < own[seed] for seed in shared) for found in readings)
+    if lower_raw and lower_proxy:
         return [f"{numbers}; lower on every seed in both readings"]
-    if max(raw) < own:
-        return [f"{numbers}; lower in raw weights alone, which fall with the mass of a row"]
+    if lower_raw:
+        return [f"{numbers}; lower on every seed in raw weights alone, which fall with the mass of a row"]
     return [f"{numbers}; not lower on every seed"]
+
+
+def _mean(found: Mapping[int, float]) -> float:
+    return sum(found.values()) / len(found)
 
 
 class _Arrays:
