@@ -65,13 +65,14 @@ def bench(options: Options, notify: Callable[[str], None]) -> dict[str, Any]:
         `machine`: where it ran, threads, peak FLOP/s by dtype, what was left out and why, which backends failed
         the contract; and `rows`.
     """
-    found = _groups(options)
-    # Children are forked before this process has threads of its own.
-    memory.prepare()
-    peaks = []
-    for group in found:
-        notify(f"memory of {_about(group)}")
-        peaks.append([_memory(group, index, options) for index in range(len(group.cases))])
+    threads = torch.get_num_threads()
+    # A child waits for ever for threads that its parent had: none is started before the last fork.
+    torch.set_num_threads(1)
+    try:
+        found = _groups(options, threads)
+        peaks = _peaks(found, options, notify)
+    finally:
+        torch.set_num_threads(threads)
     notify("the peak of a matrix product")
     kinds = {case.dtype for group in found for case in group.cases}
     flops = {dtype: clock.peak_flops(dtype, options.device) for dtype in sorted(kinds)}
@@ -84,7 +85,16 @@ def bench(options: Options, notify: Callable[[str], None]) -> dict[str, Any]:
     return {"machine": machine, "rows": rows}
 
 
-def _groups(options: Options) -> list[Group]:
+def _peaks(found: Sequence[Group], options: Options, notify: Callable[[str], None]) -> list[list[int | None]]:
+    memory.prepare()
+    peaks = []
+    for group in found:
+        notify(f"memory of {_about(group)}")
+        peaks.append([_memory(group, index, options) for index in range(len(group.cases))])
+    return peaks
+
+
+def _groups(options: Options, threads: int) -> list[Group]:
     device = options.device
     parts = options.parts or PARTS
     dtypes = list(options.dtypes) or (["float32", "bfloat16"] if device == "cuda" else ["float32"])
@@ -94,7 +104,7 @@ def _groups(options: Options) -> list[Group]:
     if "blocks" in parts:
         found += blocks.groups(dtypes, device)
     if "step" in parts:
-        found += steps.groups(device, threads=torch.get_num_threads())
+        found += steps.groups(device, threads=threads)
     if "decode" in parts:
         found += decode.groups(device)
     if "workers" in parts and device == "cpu" and len(os.sched_getaffinity(0)) > 1:

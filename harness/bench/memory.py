@@ -44,8 +44,6 @@ def _in_a_child(case: Case) -> int | None:
     child = os.fork()
     if child == 0:
         try:
-            # Threads do not survive a fork: a second one here would wait for ever.
-            torch.set_num_threads(1)
             os.write(writer, str(_here(case)).encode())
         finally:
             os._exit(0)
