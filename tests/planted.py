@@ -37,8 +37,14 @@ class Layer(ops.ScoreLayer):
         return {"window": self.window}
 
 
-SOUND = MixerSpec(name="sound", Config=Config, Layer=Layer, reference=softmax.reference,
-                  backends=(Backend(name="fast", run=ops.sdpa),), checks_past=lambda config: config.window or 0)
+SOUND = MixerSpec(
+    name="sound",
+    Config=Config,
+    Layer=Layer,
+    reference=softmax.reference,
+    backends=(Backend(name="fast", run=ops.sdpa),),
+    checks_past=lambda config: config.window or 0,
+)
 
 
 def fault(name: str, **changes: Any) -> Callable[[Any], Any]:
@@ -271,9 +277,11 @@ def _rounded_threshold(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor, tau: Te
 
 
 SPECS["forms the threshold in bfloat16"] = dataclasses.replace(
-    lazy.SPEC, backends=(Backend(name="fast", run=_rounded_threshold),))
+    lazy.SPEC, backends=(Backend(name="fast", run=_rounded_threshold),)
+)
 SPECS["rounds float64 in its reference"] = dataclasses.replace(
-    SOUND, reference=lambda q, k, v, *, window=None: softmax.reference(q.float(), k.float(), v.float(), window=window))
+    SOUND, reference=lambda q, k, v, *, window=None: softmax.reference(q.float(), k.float(), v.float(), window=window)
+)
 
 
 class _OwnGradient(nn.Module):

@@ -23,10 +23,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def run_record(**changes: Any) -> RunRecord:
     values: dict[str, Any] = {
-        "id": RunConfig(variant="softmax", mixer={"rope": True}).id, "status": "ok", "config": RunConfig(variant="softmax", mixer={"rope": True}).to_dict(),
-        "backend": "sdpa", "parameters": 12, "metrics": {"val_loss_nats": 1.25},
-        "curve": [{"step": 1, "loss": 2.0}], "environment": {"cores": 2}, "commit": None, "dirty": None,
-        "code_hash": "c0de", "started": "2025-01-01T00:00:00+00:00", "seconds": 0.5,
+        "id": RunConfig(variant="softmax", mixer={"rope": True}).id,
+        "status": "ok",
+        "config": RunConfig(variant="softmax", mixer={"rope": True}).to_dict(),
+        "backend": "sdpa",
+        "parameters": 12,
+        "metrics": {"val_loss_nats": 1.25},
+        "curve": [{"step": 1, "loss": 2.0}],
+        "environment": {"cores": 2},
+        "commit": None,
+        "dirty": None,
+        "code_hash": "c0de",
+        "started": "2025-01-01T00:00:00+00:00",
+        "seconds": 0.5,
     }
     return RunRecord(**(values | changes))
 
@@ -34,8 +43,12 @@ def run_record(**changes: Any) -> RunRecord:
 def timing_record(**changes: Any) -> TimingRecord:
     arm = {"step_ms": 2.5, "quartiles_ms": [2.0, 3.0], "peak_memory_bytes": None}
     values: dict[str, Any] = {
-        "key": "arms1-m1", "machine": "m1", "environment": {}, "arms": {"softmax": arm},
-        "started": "2025-01-01T00:00:00+00:00", "seconds": 3.0,
+        "key": "arms1-m1",
+        "machine": "m1",
+        "environment": {},
+        "arms": {"softmax": arm},
+        "started": "2025-01-01T00:00:00+00:00",
+        "seconds": 3.0,
     }
     return TimingRecord(**(values | changes))
 
@@ -47,19 +60,36 @@ def reference_record(**changes: Any) -> ReferenceRecord:
 
 def measurement_record(**changes: Any) -> MeasurementRecord:
     values: dict[str, Any] = {
-        "run": "00aa", "measure": "sink", "version": 1, "step": 7, "values": {"sink_share": 0.5},
+        "run": "00aa",
+        "measure": "sink",
+        "version": 1,
+        "step": 7,
+        "values": {"sink_share": 0.5},
     }
     return MeasurementRecord(**(values | changes))
 
 
 def experiment_file(**changes: Any) -> ExperimentFile:
     arm = {
-        "label": "softmax", "variant": "softmax", "config": {}, "backend": "sdpa", "same_as": None,
-        "equal_function": None, "ids": ["00aa"], "timing": "softmax",
+        "label": "softmax",
+        "variant": "softmax",
+        "config": {},
+        "backend": "sdpa",
+        "same_as": None,
+        "equal_function": None,
+        "ids": ["00aa"],
+        "timing": "softmax",
     }
     values: dict[str, Any] = {
-        "name": "compare", "key": "ab12", "question": "?", "expectation": "", "metric": "val_loss_nats",
-        "baseline": "softmax", "seeds": [0], "settings": {"preset": "quick"}, "arms": [arm],
+        "name": "compare",
+        "key": "ab12",
+        "question": "?",
+        "expectation": "",
+        "metric": "val_loss_nats",
+        "baseline": "softmax",
+        "seeds": [0],
+        "settings": {"preset": "quick"},
+        "arms": [arm],
         "corpus": {"name": "kjv", "sha256": "ffee", "description": "", "tokenizer": "bytes"},
     }
     return ExperimentFile(**(values | changes))

@@ -53,8 +53,10 @@ def test_bench_measures_cores_and_layers_on_the_command_line(tmp_path: Path) -> 
 
 
 def test_the_module_alone_loads_neither_the_command_line_nor_a_search() -> None:
-    code = ("import sys; import harness.bench.__main__; "
-            "sys.exit(any(name in sys.modules for name in ('optuna', 'tyro', 'pandas', 'matplotlib')))")
+    code = (
+        "import sys; import harness.bench.__main__; "
+        "sys.exit(any(name in sys.modules for name in ('optuna', 'tyro', 'pandas', 'matplotlib')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=ENVIRONMENT).returncode == 0
     if not torch.cuda.is_available():
         words = [sys.executable, "-m", "harness.bench", "--device", "cuda", "--json"]
@@ -159,7 +161,9 @@ def test_the_table_fits_a_terminal_and_tells_how_time_grows() -> None:
     assert all(len(line) <= 100 for line in found)
     assert any(line.split()[-1:] == ["2.00"] for line in found)
     assert found[-1] == "left out: mambapy (not here)"
-    assert text.lines({**result(), "machine": {**result()["machine"], "wrong": ["lazy blocked: no"]}})[-1].startswith("wrong")
+    assert text.lines({**result(), "machine": {**result()["machine"], "wrong": ["lazy blocked: no"]}})[-1].startswith(
+        "wrong"
+    )
 
 
 def test_a_peer_that_is_not_installed_is_left_out_with_its_reason() -> None:

@@ -66,25 +66,25 @@ class Layer(nn.Module):
 SPEC = 'SPEC = MixerSpec(name="mine", Config=Config, Layer=Layer{more})\n'
 FULL = ', reference=attention, backends=(Backend(name="own_kernel", run={core}),)'
 
-PEEKS = '''
+PEEKS = """
 class Layer(Layer):
     def forward(self, x, shared):
         return super().forward(x, shared) + 0.1 * F.pad(x[:, 1:], (0, 0, 0, 1))
-'''
-LEAKS = '''
+"""
+LEAKS = """
 class Layer(Layer):
     def forward(self, x, shared):
         y = super().forward(x, shared) + shared.get("mean", 0.0)
         shared["mean"] = 0.1 * x.mean(1, keepdim=True)
         return y
-'''
-DRIFTS = '''
+"""
+DRIFTS = """
 class Layer(Layer):
     def step(self, x, state, shared):
         y, (k, v) = super().step(x, state, shared)
         return y, (k, v * 1.0005)
-'''
-WRONG_HEAD = '''
+"""
+WRONG_HEAD = """
 class Scaled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -97,24 +97,24 @@ class Scaled(torch.autograd.Function):
 
 def kernel(q, k, v):
     return attention(q, Scaled.apply(k), v)
-'''
-BATCH = '''
+"""
+BATCH = """
 class Layer(Layer):
     def forward(self, x, shared):
         return super().forward(x, shared) + 0.1 * x.mean(0, keepdim=True)
-'''
-ONLY_OFF = '''
+"""
+ONLY_OFF = """
 class Layer(Layer):
     def forward(self, x, shared):
         y = super().forward(x, shared)
         return y if self.gated else y + 0.1 * F.pad(x[:, 1:], (0, 0, 0, 1))
-'''
-COST = '''
+"""
+COST = """
 def cost(dims, config, length):
     size = dims.model_dim**2
     work = Work(products=8.0 * size + 2 * (length + 1) * dims.model_dim)
     return Cost(forward=work, decode=work, state_bytes=8 * length * dims.model_dim, parameters=4 * size + 1)
-'''
+"""
 
 # What is planted, how the file ends, the claim that names it, the backend, and what is said.
 FAULTS: dict[str, tuple[str, str, str, str, str]] = {
@@ -199,11 +199,14 @@ def test_a_mistake_on_the_command_line_is_one_line_and_exit_2() -> None:
     assert "did you mean 'causal'" in done.stderr and len(done.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize(("names", "says"), [
-    (["softmx"], "did you mean 'softmax'"),
-    (["nothing.py"], "nothing.py"),
-    ([], "name a variant"),
-])
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["softmx"], "did you mean 'softmax'"),
+        (["nothing.py"], "nothing.py"),
+        ([], "name a variant"),
+    ],
+)
 def test_what_cannot_be_checked_is_said_before_the_first_claim(names: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         commands_check.check(names, [], lambda word: None)

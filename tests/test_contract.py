@@ -18,8 +18,11 @@ from harness.contract.subject import generator, lengths
 from harness.errors import BackendError, UsageError
 from harness.fields import settings
 
-CASES = [(name, label, config) for name, variant in registry.shipped().items()
-         for label, config in {**switch_configs(variant.spec), **option_configs(variant.spec)}.items()]
+CASES = [
+    (name, label, config)
+    for name, variant in registry.shipped().items()
+    for label, config in {**switch_configs(variant.spec), **option_configs(variant.spec)}.items()
+]
 NOT_GIVEN = ("runs on ", "has no ", "takes ")
 
 
@@ -56,8 +59,10 @@ def test_every_variant_keeps_every_claim(name: str, label: str, config: Any) -> 
 
 @pytest.mark.parametrize(("arm", "other"), identities())
 def test_an_arm_that_names_another_computes_it_to_the_bit(arm: str, other: str) -> None:
-    one, two = ({b.name for b in registry.find(name.partition("[")[0]).spec.backends if not b.refuses("cpu", "float32")}
-                for name in (arm, other))
+    one, two = (
+        {b.name for b in registry.find(name.partition("[")[0]).spec.backends if not b.refuses("cpu", "float32")}
+        for name in (arm, other)
+    )
     for backend in one & two:
         mine, theirs = layer(arm, backend), layer(other, backend)
         x = torch.randn(2, 70, DIMS.model_dim, generator=generator("x"))

@@ -21,12 +21,24 @@ VALUES = {"values", *GRADIENTS}
 # What is planted, every claim it breaks, the claim that names it, and what that one must say.
 CASES = [
     ("peeks at the next token", {"causal", "step"}, "causal", "length 7, y at position 0 depends on x at position 1: "),
-    ("peeks only beyond 64 tokens", {"causal", "step"}, "causal",
-     "length 130, y at position 64 depends on x at position 65: "),
-    ("takes a statistic of the future without gradient", {"causal", "step", "slope"}, "causal",
-     "with x changed from position 1 on, y at position 0"),
-    ("leaks through what a layer hands the next", {"causal", "step"}, "causal",
-     "position 0 depends on x at position 1"),
+    (
+        "peeks only beyond 64 tokens",
+        {"causal", "step"},
+        "causal",
+        "length 130, y at position 64 depends on x at position 65: ",
+    ),
+    (
+        "takes a statistic of the future without gradient",
+        {"causal", "step", "slope"},
+        "causal",
+        "with x changed from position 1 on, y at position 0",
+    ),
+    (
+        "leaks through what a layer hands the next",
+        {"causal", "step"},
+        "causal",
+        "position 0 depends on x at position 1",
+    ),
     ("peeks in its second layer alone", {"causal", "step"}, "causal", "position 0 depends on x at position 1"),
     ("ignores its input", {"causal", "step", "trained"}, "causal", "depends on no position up to 8, like 16 of the 16"),
     ("takes the mean of the batch", {"batch", "step"}, "batch", "y with the other row changed at position 0"),
@@ -38,20 +50,36 @@ CASES = [
     ("always returns float64", {"dtype"}, "dtype", "float64 came out for float32"),
     ("keeps a table on the CPU", {"dtype"}, "dtype", "default device, not on the input's"),
     ("views its input's memory", {"strides"}, "strides", "view size is not compatible"),
-    ("writes into its input", {"untouched"}, "untouched",
-     "the input after the pass at position 129, row 0, channel 0 is 0, "),
+    (
+        "writes into its input",
+        {"untouched"},
+        "untouched",
+        "the input after the pass at position 129, row 0, channel 0 is 0, ",
+    ),
     ("has a parameter that is never trained", {"trained", "slope"}, "trained", "0.gain [] never gets a gradient"),
     ("forgets its window in step", {"step"}, "step", "y token by token at position 70,"),
     ("drifts in decode", {"step"}, "step", "y token by token at position 1,"),
     ("says other inputs than it uses", {"inputs"}, "inputs", "argument k in forward at position 0, head 0"),
-    ("has a wrong gradient for head 1 of k", {*GRADIENTS, "slope"}, "gradients",
-     "length 7, the gradient of k at position 0, head 1,"),
-    ("misreads an output gradient that is not contiguous", {"strided gradients"}, "strided gradients",
-     "in memory with swapped axes: the gradient of q at position 1,"),
+    (
+        "has a wrong gradient for head 1 of k",
+        {*GRADIENTS, "slope"},
+        "gradients",
+        "length 7, the gradient of k at position 0, head 1,",
+    ),
+    (
+        "misreads an output gradient that is not contiguous",
+        {"strided gradients"},
+        "strided gradients",
+        "in memory with swapped axes: the gradient of q at position 1,",
+    ),
     ("is one in a thousand off", VALUES, "values", "length 1, the output at position 0, head 0"),
     ("is off past 100 keys", VALUES, "values", "length 130, the output at position 100, head 0"),
-    ("drops the gradient of v", {*GRADIENTS, "slope", "bfloat16", "trained"}, "gradients",
-     "length 1, the gradient of v is missing, expected up to 2."),
+    (
+        "drops the gradient of v",
+        {*GRADIENTS, "slope", "bfloat16", "trained"},
+        "gradients",
+        "length 1, the gradient of v is missing, expected up to 2.",
+    ),
     ("forms the threshold in bfloat16", {"bfloat16"}, "bfloat16", "x times 0.1: the output at position "),
     ("rounds float64 in its reference", VALUES, "values", "the reference turns float64 into float32"),
     ("says that it keeps no state", {"cost"}, "cost", "it says 0 bytes of state after 130 tokens, step holds 33,280"),
@@ -83,8 +111,9 @@ def test_the_sound_mixer_that_faults_are_planted_in_breaks_nothing(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
-@pytest.mark.parametrize("name", ["forms the threshold in bfloat16", "has a wrong gradient for head 1 and no reference",
-                                  "drifts in decode"])
+@pytest.mark.parametrize(
+    "name", ["forms the threshold in bfloat16", "has a wrong gradient for head 1 and no reference", "drifts in decode"]
+)
 def test_subtle_faults_are_found_whatever_the_seed(name: str, seed: int) -> None:
     named = {case[0]: case[2] for case in CASES}
     assert named[name] in broken(SPECS[name], seed=seed)
@@ -127,10 +156,13 @@ def test_a_layer_that_cannot_be_made_is_said_once() -> None:
     assert "no torch.nn.Module" in broken(dataclasses.replace(SOUND, Layer=lambda *a, **k: 1))["shape"]
 
 
-@pytest.mark.parametrize(("doc", "says"), [
-    ("Attention.\n\nSource: a test.", "no formula"),
-    ("Attention.\n\n    o = v\n", "no source"),
-])
+@pytest.mark.parametrize(
+    ("doc", "says"),
+    [
+        ("Attention.\n\nSource: a test.", "no formula"),
+        ("Attention.\n\n    o = v\n", "no source"),
+    ],
+)
 def test_a_docstring_without_formula_or_source_is_said(doc: str, says: str) -> None:
     assert says in broken(SOUND, doc=doc)["docstring"]
 
@@ -161,4 +193,5 @@ def test_a_gradient_of_nan_is_a_broken_claim() -> None:
             return NaN.apply(super().forward(x, shared))
 
     assert broken(dataclasses.replace(SOUND, Layer=Bad)) == {
-        "shape": "the gradient of x at the initial values has entries that are not finite"}
+        "shape": "the gradient of x at the initial values has entries that are not finite"
+    }

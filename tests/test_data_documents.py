@@ -90,9 +90,7 @@ def test_one_byte_order_mark_at_the_start_is_dropped_in_every_format(tmp_path: P
 def test_a_folder_is_read_in_the_order_of_its_names_without_hidden_files(tmp_path: Path) -> None:
     for name in ("b.txt", "a/z.md", "a/b/c.TXT", "a-b/x.txt", "B.txt", "é.txt", "é.d/a.txt", "z.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(
-            json.dumps({"text": name}) if "jsonl" in name else name, encoding="utf-8"
-        )
+        (tmp_path / name).write_text(json.dumps({"text": name}) if "jsonl" in name else name, encoding="utf-8")
     for name in (".hidden.txt", ".git/a.txt", "a/.b.md", "README.rst", "a.py", "a.txt~"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("not this")

@@ -75,9 +75,7 @@ def test_the_fingerprint_covers_text_and_split_rule(texts: dict[str, bytes]) -> 
 
     small = {split: text[:1000] for split, text in texts.items()}
     moved = {**small, "train": small["train"][:-1], "selection": small["train"][-1:] + small["selection"]}
-    prints = {
-        tokenised("a", each, ByteTokenizer(), rule).fingerprint for each in (small, moved) for rule in "xy"
-    }
+    prints = {tokenised("a", each, ByteTokenizer(), rule).fingerprint for each in (small, moved) for rule in "xy"}
     assert len(prints) == 4
     assert tokenised("another name", small, ByteTokenizer(), "x").fingerprint in prints
     assert all(len(bytes.fromhex(each)) == hashlib.sha256().digest_size for each in prints)

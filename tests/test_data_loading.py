@@ -37,9 +37,7 @@ def test_the_same_documents_are_the_same_corpus_in_every_format(corpus: Path, tm
         assert np.array_equal(before.inputs, after.inputs)
 
 
-def test_a_tokenizer_changes_the_tokens_but_not_the_bytes_they_stand_for(
-    corpus: Path, tmp_path: Path
-) -> None:
+def test_a_tokenizer_changes_the_tokens_but_not_the_bytes_they_stand_for(corpus: Path, tmp_path: Path) -> None:
     plain, merged = load(str(corpus)), load(str(corpus), "bpe:300", cache=tmp_path)
     assert plain.fingerprint != merged.fingerprint
     assert merged.vocab_size == 300
@@ -85,9 +83,7 @@ def test_the_standard_library_is_a_corpus() -> None:
     assert b"site-packages/" not in sample[:1000]
 
 
-@pytest.mark.parametrize(
-    "name", ["bpe:0", "bpe:abc", "bpe:256", "bpe:", "bpe:-5", "bpe:4_096", "bpe:10000000000"]
-)
+@pytest.mark.parametrize("name", ["bpe:0", "bpe:abc", "bpe:256", "bpe:", "bpe:-5", "bpe:4_096", "bpe:10000000000"])
 def test_an_impossible_vocabulary_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="with a whole number N from 257 to 1,000,000"):
         load("kjv", name)
@@ -125,9 +121,7 @@ def test_a_folder_is_not_a_tokenizer(tmp_path: Path) -> None:
 def test_a_text_too_small_for_the_run_is_refused_before_it(corpus: Path) -> None:
     source = load(str(corpus))
     source.check(length=64, tokens=1000)
-    with pytest.raises(
-        DataError, match=r"the train split of corpus\.jsonl has .* tokens, but .* need 100,033"
-    ):
+    with pytest.raises(DataError, match=r"the train split of corpus\.jsonl has .* tokens, but .* need 100,033"):
         source.check(length=64, tokens=100_000)
 
 

@@ -19,9 +19,7 @@ REPORT = b"the hat sat on the cat, and then the mat sat on the other zebra! " * 
 
 
 def corpus() -> TextSource:
-    return tokenised(
-        "cats", {"train": TRAIN, "selection": REPORT, "report": REPORT}, ByteTokenizer(), "test 1"
-    )
+    return tokenised("cats", {"train": TRAIN, "selection": REPORT, "report": REPORT}, ByteTokenizer(), "test 1")
 
 
 def rows(source: TextSource) -> dict[str, Reference]:

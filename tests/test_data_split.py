@@ -32,9 +32,7 @@ def places(text: bytes) -> list[int]:
 
 @settings(deadline=None, derandomize=True, max_examples=50)
 @given(seed=st.integers(0, 10**6), count=st.integers(100, 200), longest=st.integers(5, 60))
-def test_whole_documents_are_in_exactly_one_split_and_none_is_lost(
-    seed: int, count: int, longest: int
-) -> None:
+def test_whole_documents_are_in_exactly_one_split_and_none_is_lost(seed: int, count: int, longest: int) -> None:
     draw = random.Random(seed)
     texts = [b"<%d %s>" % (n, b"x" * draw.randint(1, longest)) for n in range(count)]
     splits = split_documents("some", documents(*texts))

@@ -21,9 +21,7 @@ from harness.errors import DataError, UsageError
 
 tokenizers = pytest.importorskip("tokenizers")
 
-TRAIN = (
-    "the cat sat on the mat, and the other cat sat on the hat.\n" * 20 + "naïve 日本語 😀 " * 20
-).encode()
+TRAIN = ("the cat sat on the mat, and the other cat sat on the hat.\n" * 20 + "naïve 日本語 😀 " * 20).encode()
 BPE = bpe.trained(320, TRAIN, None)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
@@ -107,9 +105,7 @@ def test_pieces_are_the_text_and_start_at_lines(lines: list[str]) -> None:
     assert all(len(piece) > 4096 for piece in found[:-1])
 
 
-def test_the_cache_is_keyed_by_content_and_saves_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_is_keyed_by_content_and_saves_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "deep" / "cache"
     first = bpe.trained(300, TRAIN, folder)
     encoded = first.encode(TRAIN, where="text")

@@ -85,9 +85,7 @@ def test_other_hardware_is_another_machine(monkeypatch: pytest.MonkeyPatch, part
     assert environment.machine() != here
 
 
-def test_without_a_repository_or_without_git_the_commit_is_unknown(
-    code: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_repository_or_without_git_the_commit_is_unknown(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = {"commit": None, "dirty": None}
     assert found(code) == unknown
     git(code, "init", "-q")
@@ -144,13 +142,25 @@ def test_code_that_decides_a_number_rests_on_no_other_code_that_could() -> None:
     files += (environment.ROOT / "variants").glob("*.py")
     text = "\n".join(file.read_text() for file in files)
     used = set(re.findall(r"^\s*(?:from|import) harness\.(\w+)", text, re.MULTILINE))
-    used |= {name.strip() for names in re.findall(r"^\s*from harness import (.+)", text, re.MULTILINE)
-             for name in names.split(",")}
+    used |= {
+        name.strip()
+        for names in re.findall(r"^\s*from harness import (.+)", text, re.MULTILINE)
+        for name in names.split(",")
+    }
     assert used - silent <= {Path(name).stem for name in environment.DECIDES}
 
 
-@pytest.mark.parametrize("place", ["harness/spec.py", "harness/model.py", "harness/ops/masks.py",
-                                   "harness/data/kjv.py", "harness/train/new.py", "variants/softmax.py"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "harness/spec.py",
+        "harness/model.py",
+        "harness/ops/masks.py",
+        "harness/data/kjv.py",
+        "harness/train/new.py",
+        "variants/softmax.py",
+    ],
+)
 def test_code_that_decides_a_number_changes_the_hash(code: Path, place: str) -> None:
     before = hash_of(code)
     with open(code / place, "a") as file:
@@ -158,8 +168,17 @@ def test_code_that_decides_a_number_changes_the_hash(code: Path, place: str) -> 
     assert hash_of(code) != before
 
 
-@pytest.mark.parametrize("place", ["harness/errors.py", "harness/report/new.py", "harness/records/store.py",
-                                   "harness/ops/__pycache__/masks.pyc", "variants/lazy.py", "run.py"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "harness/errors.py",
+        "harness/report/new.py",
+        "harness/records/store.py",
+        "harness/ops/__pycache__/masks.pyc",
+        "variants/lazy.py",
+        "run.py",
+    ],
+)
 def test_other_code_does_not_change_the_hash(code: Path, place: str) -> None:
     before = hash_of(code)
     (code / place).parent.mkdir(exist_ok=True)

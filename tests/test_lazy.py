@@ -194,6 +194,7 @@ def test_gradients_are_right_head_by_head(options: dict[str, bool]) -> None:
     tau = per_head(-0.6, -0.3, 0.3, -0.45) if divided else per_head(-0.1, -0.05, 0.1, -0.15)
     leaves = [x.requires_grad_() for x in (*inputs(4, 5, 2), randn(HEADS, 3, key="bias"), tau)]
     for head in range(HEADS):
+
         def one(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, tau: Tensor, head: int = head) -> Tensor:
             return reference(q, k, v, bias=bias, tau=tau, **options)[:, :, head]
 
@@ -242,10 +243,17 @@ def test_a_cut_that_no_training_could_undo_is_refused() -> None:
     registry.configure(lazy, {"divide_by_n": False, "elastic": False})
 
 
-@pytest.mark.parametrize("fields", [
-    {"bias_length": 8, "kv_heads": 1}, {"tau_start": 0.3}, {"tau_start": -0.05, "divide_by_n": False},
-    {"tau": "fixed", "tau_start": -0.5, "output_norm": True}, {"elastic": False, "bias_length": 8, "kv_heads": 1},
-], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"bias_length": 8, "kv_heads": 1},
+        {"tau_start": 0.3},
+        {"tau_start": -0.05, "divide_by_n": False},
+        {"tau": "fixed", "tau_start": -0.5, "output_norm": True},
+        {"elastic": False, "bias_length": 8, "kv_heads": 1},
+    ],
+    ids=str,
+)
 def test_short_tables_groups_and_other_thresholds_keep_the_contract(fields: dict[str, object]) -> None:
     found = examine(SPEC, Config(**fields))
     assert [finding for finding in found if finding.passed is False] == []

@@ -19,8 +19,16 @@ HEADS, WIDTH, VALUES = 4, 6, 5
 OPTIONS = ({}, {"divide_by_n": False}, {"renormalise": True})
 
 
-def arguments(queries: int, keys: int, *, groups: int = HEADS, table: int | None = None, tau: float | None = None,
-              batch: int = 2, scale: float = 1.0) -> dict[str, Any]:
+def arguments(
+    queries: int,
+    keys: int,
+    *,
+    groups: int = HEADS,
+    table: int | None = None,
+    tau: float | None = None,
+    batch: int = 2,
+    scale: float = 1.0,
+) -> dict[str, Any]:
     """q, k, v, bias and tau in float64; the heads' thresholds lie around tau."""
 
     def draw(*shape: int) -> Tensor:
@@ -47,8 +55,9 @@ def both(given: dict[str, Any], *, dtype: torch.dtype = torch.float64, **options
     return found
 
 
-def assert_equal(given: dict[str, Any], *, dtype: torch.dtype = torch.float64, share: float = 1e-12,
-                 **options: bool) -> None:
+def assert_equal(
+    given: dict[str, Any], *, dtype: torch.dtype = torch.float64, share: float = 1e-12, **options: bool
+) -> None:
     wanted, got = both(given, dtype=dtype, **options)
     for want, have in zip(wanted, got, strict=True):
         assert have.dtype == dtype
@@ -59,8 +68,9 @@ def assert_equal(given: dict[str, Any], *, dtype: torch.dtype = torch.float64, s
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("tau", [None, -1.0, -0.4, 0.0, 0.5])
 @pytest.mark.parametrize("table", [None, 3, 500])
-def test_blocked_is_the_reference_with_and_without_table_and_threshold(table: int | None, tau: float | None,
-                                                                      options: dict[str, bool]) -> None:
+def test_blocked_is_the_reference_with_and_without_table_and_threshold(
+    table: int | None, tau: float | None, options: dict[str, bool]
+) -> None:
     if options.get("divide_by_n") is False and tau is not None:
         tau *= 0.02
     assert_equal(arguments(150, 150, table=table, tau=tau), **options)
@@ -73,11 +83,18 @@ def test_any_length_fewer_queries_than_keys_and_grouped_heads(queries: int, keys
     assert_equal(arguments(queries, keys, groups=groups, table=70, tau=0.3))
 
 
-@given(queries=st.integers(1, 80), more=st.integers(0, 40), table=st.integers(1, 130), tau=st.floats(-1.5, 0.5),
-       rows=st.sampled_from([3, 16, 64]), scores=st.sampled_from([1, 1 << 10, 1 << 19]))
+@given(
+    queries=st.integers(1, 80),
+    more=st.integers(0, 40),
+    table=st.integers(1, 130),
+    tau=st.floats(-1.5, 0.5),
+    rows=st.sampled_from([3, 16, 64]),
+    scores=st.sampled_from([1, 1 << 10, 1 << 19]),
+)
 @settings(max_examples=60, deadline=None)
-def test_no_cut_into_parts_and_blocks_changes_a_number(queries: int, more: int, table: int, tau: float, rows: int,
-                                                       scores: int) -> None:
+def test_no_cut_into_parts_and_blocks_changes_a_number(
+    queries: int, more: int, table: int, tau: float, rows: int, scores: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(elastic_plan, "block_rows", lambda queries, keys, device: min(rows, queries))
         patch.setitem(elastic_plan.SCORES, "cpu", scores)
@@ -123,8 +140,9 @@ def test_output_gradients_of_any_stride_give_the_same_gradients() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"renormalise": True}], ids=str)
 @pytest.mark.parametrize("queries", [700, 100])
-def test_keys_that_no_query_keeps_are_skipped_and_nothing_changes(monkeypatch: pytest.MonkeyPatch, queries: int,
-                                                                 options: dict[str, bool]) -> None:
+def test_keys_that_no_query_keeps_are_skipped_and_nothing_changes(
+    monkeypatch: pytest.MonkeyPatch, queries: int, options: dict[str, bool]
+) -> None:
     monkeypatch.setattr(elastic, "LONG", 256)
     monkeypatch.setattr(elastic, "SHORT", 128)
     given = arguments(queries, 700, tau=-1.0, batch=1)

@@ -17,8 +17,15 @@ from harness.spec import Dims
 from variants.mamba import SPEC, Config, reference
 
 
-def arguments(rows: int = 2, length: int = 5, channels: int = 3, states: int = 2, *, seed: int = 0,
-              dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+def arguments(
+    rows: int = 2,
+    length: int = 5,
+    channels: int = 3,
+    states: int = 2,
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+) -> dict[str, Tensor]:
     stream = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -98,11 +105,14 @@ def test_blocks_are_the_reference_in_values_and_all_six_gradients(length: int) -
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(rows=st.integers(1, 3), length=st.integers(1, 3 * BLOCK), channels=st.integers(1, 5),
-       states=st.integers(1, 4), seed=st.integers(0, 1000))
-def test_blocks_are_the_reference_for_any_shape(
-    rows: int, length: int, channels: int, states: int, seed: int
-) -> None:
+@given(
+    rows=st.integers(1, 3),
+    length=st.integers(1, 3 * BLOCK),
+    channels=st.integers(1, 5),
+    states=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+)
+def test_blocks_are_the_reference_for_any_shape(rows: int, length: int, channels: int, states: int, seed: int) -> None:
     a = arguments(rows, length, channels, states, seed=seed)
     one = torch.ones((), dtype=torch.float64)
     assert_same(scan_in_blocks, a, one.expand(rows, length, channels), share=1e-12)
@@ -170,8 +180,9 @@ def test_blocks_keep_one_state_a_block_for_the_backward_pass() -> None:
 
 
 def test_mamba_ssm_is_called_with_time_last_and_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    def selective_scan_fn(u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False,
-                          return_last_state=False):
+    def selective_scan_fn(
+        u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False, return_last_state=False
+    ):
         assert (z, delta_bias, delta_softplus, return_last_state) == (None, None, False, False)
         assert u.shape == delta.shape == (2, 3, 9) and B.shape == C.shape == (2, 2, 9) and A.shape == (3, 2)
         assert {x.dtype for x in (u, delta, A, B, C, D)} == {torch.float32}
@@ -182,8 +193,10 @@ def test_mamba_ssm_is_called_with_time_last_and_in_float32(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "mamba_ssm", ModuleType("mamba_ssm"))
     monkeypatch.setitem(sys.modules, "mamba_ssm.ops", ModuleType("ops"))
     monkeypatch.setitem(sys.modules, "mamba_ssm.ops.selective_scan_interface", interface)
-    a = {name: value.bfloat16() if name in ("u", "B", "C") else value.float()
-         for name, value in arguments(length=9).items()}
+    a = {
+        name: value.bfloat16() if name in ("u", "B", "C") else value.float()
+        for name, value in arguments(length=9).items()
+    }
     assert torch.equal(mamba_ssm(**a), reference(**a))
 
 

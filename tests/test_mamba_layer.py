@@ -17,8 +17,12 @@ from variants.mamba import Config, Layer, State, reference
 
 DIMS = Dims(model_dim=32, num_heads=2, num_layers=1, length=64)
 SWITCHES = [f.name for f in dataclasses.fields(Config) if role_of(f).kind == "switch"]
-CONFIGS = {"all on": {}, **{f"{name} off": {name: False} for name in SWITCHES},
-           "all off": dict.fromkeys(SWITCHES, False), "conv of one token": {"conv_width": 1}}
+CONFIGS = {
+    "all on": {},
+    **{f"{name} off": {name: False} for name in SWITCHES},
+    "all off": dict.fromkeys(SWITCHES, False),
+    "conv of one token": {"conv_width": 1},
+}
 
 
 def make(core=scan_in_blocks, *, seed: int = 0, dims: Dims = DIMS, **fields) -> Layer:
@@ -113,11 +117,17 @@ def test_parameters_of_another_kind_are_outside_weight_decay() -> None:
     assert set(layer.undecayed) <= set(found) | set(constant)
 
 
-@pytest.mark.parametrize(("field", "gone", "made"), [
-    ("conv", {"conv.weight", "conv.bias"}, set()), ("gate", set(), set()), ("skip", {"D"}, set()),
-    ("selective_delta", {"dt_proj.weight"}, set()), ("selective_b", set(), {"B"}),
-    ("selective_c", set(), {"C"}),
-])
+@pytest.mark.parametrize(
+    ("field", "gone", "made"),
+    [
+        ("conv", {"conv.weight", "conv.bias"}, set()),
+        ("gate", set(), set()),
+        ("skip", {"D"}, set()),
+        ("selective_delta", {"dt_proj.weight"}, set()),
+        ("selective_b", set(), {"B"}),
+        ("selective_c", set(), {"C"}),
+    ],
+)
 def test_switch_removes_its_part_and_no_other(field: str, gone: set[str], made: set[str]) -> None:
     whole, cut = dict(make().named_parameters()), dict(make(**{field: False}).named_parameters())
     assert set(whole) - set(cut) == gone and set(cut) - set(whole) == made
@@ -125,9 +135,14 @@ def test_switch_removes_its_part_and_no_other(field: str, gone: set[str], made: 
     assert resized == {"gate": {"in_proj.weight"}, "conv": set(), "skip": set()}.get(field, {"x_proj.weight"})
 
 
-@pytest.mark.parametrize(("field", "name"), [
-    ("selective_delta", "delta"), ("selective_b", "B"), ("selective_c", "C"),
-])
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("selective_delta", "delta"),
+        ("selective_b", "B"),
+        ("selective_c", "C"),
+    ],
+)
 def test_what_is_not_selective_is_the_same_at_every_token(field: str, name: str) -> None:
     fixed = make(**{field: False}).inputs(tokens(7), {})
     for argument in ("delta", "B", "C"):

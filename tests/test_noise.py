@@ -51,8 +51,10 @@ def test_a_twin_has_the_data_of_its_seed_and_a_start_of_its_own() -> None:
 
 
 def test_a_start_of_the_runs_own_seed_is_the_plain_start() -> None:
-    assert all(value.equal(weights(tiny.run(seed=3))[name])
-               for name, value in weights(tiny.run(seed=3, train__init_seed=3)).items())
+    assert all(
+        value.equal(weights(tiny.run(seed=3))[name])
+        for name, value in weights(tiny.run(seed=3, train__init_seed=3)).items()
+    )
 
 
 def test_runs_without_a_start_of_their_own_keep_their_ids() -> None:
@@ -116,7 +118,9 @@ def test_the_table_of_a_twin_says_what_could_be_resolved(tmp_path: Path) -> None
 def test_seeds_that_failed_are_left_out_of_the_floor(tmp_path: Path) -> None:
     settings = {**fakes.experiment(["softmax"], 3, {}).settings, "twin": "softmax twin", "comparisons": 1}
     outcomes: dict[str, list[fakes.Outcome]] = {
-        "softmax": [2.0, 2.1, "diverged: nan"], "softmax twin": [2.02, 2.08, 2.0]}
+        "softmax": [2.0, 2.1, "diverged: nan"],
+        "softmax twin": [2.02, 2.08, 2.0],
+    }
     index, store = fakes.study(tmp_path, outcomes, settings=settings)
     found = report.result(index, store)
     assert found.floor is not None and found.floor.n == 2

@@ -129,9 +129,7 @@ def test_a_failing_disk_is_said_and_leaves_nothing(
     assert store.all_runs() == [first] and store.write_run(run_record()).fresh == 2
 
 
-def test_a_folder_that_cannot_be_synchronised_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_synchronised_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsync = os.fsync
 
     def fails_for_folders(descriptor: int, code: list[int]) -> None:
@@ -149,9 +147,7 @@ def test_a_folder_that_cannot_be_synchronised_is_said(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ValueError])
-def test_an_interrupted_write_leaves_the_old_file_and_no_other(
-    tmp_path: Path, error: type[BaseException]
-) -> None:
+def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path: Path, error: type[BaseException]) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with pytest.raises(error), whole(path) as file:
@@ -193,9 +189,7 @@ def test_a_folder_without_permission_is_said_before_training(below: str) -> None
         Path(root, below).chmod(0o777)
 
 
-def test_a_file_system_without_locks_is_said_before_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

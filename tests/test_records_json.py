@@ -47,11 +47,19 @@ def test_each_kind_reads_back_as_it_was(record: Record) -> None:
 
 
 # repr, because nan is not equal to itself, and because -0.0 == 0 == False.
-@given(config=OBJECTS, metrics=st.dictionaries(KEYS, st.none() | FLOATS, max_size=4),
-       curve=st.lists(OBJECTS, max_size=3), error=st.none() | st.text(), seconds=FLOATS)
+@given(
+    config=OBJECTS,
+    metrics=st.dictionaries(KEYS, st.none() | FLOATS, max_size=4),
+    curve=st.lists(OBJECTS, max_size=3),
+    error=st.none() | st.text(),
+    seconds=FLOATS,
+)
 def test_any_values_read_back_as_they_were(
-    config: dict[str, Any], metrics: dict[str, float | None], curve: list[dict[str, Any]],
-    error: str | None, seconds: float,
+    config: dict[str, Any],
+    metrics: dict[str, float | None],
+    curve: list[dict[str, Any]],
+    error: str | None,
+    seconds: float,
 ) -> None:
     record = run_record(config=config, metrics=metrics, curve=curve, error=error, seconds=seconds)
     assert repr(read_back(record)) == repr(record)
@@ -77,11 +85,21 @@ def test_a_number_that_is_not_finite_is_null_with_its_reason() -> None:
     assert written["non_finite"] == {"/metrics/val_loss_nats": "nan", "/metrics/a~1b": "-inf"}
 
 
-@pytest.mark.parametrize("changes", [
-    {"status": "fine"}, {"seconds": "1"}, {"seconds": True}, {"parameters": 1.5}, {"config": {1: 2}},
-    {"config": {"a": (1, 2)}}, {"config": {"a": object()}}, {"metrics": {"loss": "low"}}, {"curve": [3]},
-    {"id": None},
-])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": "fine"},
+        {"seconds": "1"},
+        {"seconds": True},
+        {"parameters": 1.5},
+        {"config": {1: 2}},
+        {"config": {"a": (1, 2)}},
+        {"config": {"a": object()}},
+        {"metrics": {"loss": "low"}},
+        {"curve": [3]},
+        {"id": None},
+    ],
+)
 def test_a_field_of_the_wrong_type_is_not_written(changes: dict[str, Any]) -> None:
     with pytest.raises(RecordError, match=r"run .* cannot be recorded: "):
         run_record(**changes).to_json()
@@ -139,10 +157,22 @@ def test_a_key_that_comes_twice_is_refused() -> None:
     refused(None, text=run_record().to_json().replace('"backend": "sdpa"', twice))
 
 
-@pytest.mark.parametrize("pointer", [
-    "", "/", "metrics/none", "/metrics", "/metrics/loss", "/metrics/gone", "/curve/-1/none", "/curve/00/none",
-    "/curve/9", "/curve/0/none/x", "/id/0",
-])
+@pytest.mark.parametrize(
+    "pointer",
+    [
+        "",
+        "/",
+        "metrics/none",
+        "/metrics",
+        "/metrics/loss",
+        "/metrics/gone",
+        "/curve/-1/none",
+        "/curve/00/none",
+        "/curve/9",
+        "/curve/0/none/x",
+        "/id/0",
+    ],
+)
 def test_a_reason_for_no_null_is_refused(pointer: str) -> None:
     values = document(run_record(metrics={"loss": 1.0, "none": None}, curve=[{"none": None}]))
     assert "where no null stands" in refused(values | {"non_finite": {pointer: "nan"}})

@@ -118,7 +118,9 @@ def test_arrays_that_changed_or_went_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_record_cut_at_any_byte_is_named_skipped_and_kept(tmp_path: Path) -> None:
-    content = run_record(config={"variant": "softmax", "mixer": {"rope": True}}, environment={}, curve=[]).to_json().encode()
+    content = (
+        run_record(config={"variant": "softmax", "mixer": {"rope": True}}, environment={}, curve=[]).to_json().encode()
+    )
     path = tmp_path / "runs" / f"{ID}.json"
     path.parent.mkdir()
     for size in range(len(content)):
@@ -132,9 +134,7 @@ def test_a_record_cut_at_any_byte_is_named_skipped_and_kept(tmp_path: Path) -> N
 
 
 @given(content=st.binary(max_size=30))
-def test_foreign_bytes_are_named_and_skipped(
-    content: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_foreign_bytes_are_named_and_skipped(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.mktemp("store")
     (root / "runs").mkdir()
     path = root / "runs" / f"{ID}.json"
@@ -186,8 +186,12 @@ def test_hidden_files_and_other_files_are_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "a\nb", "a b"])
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     store = Store(tmp_path / "root")
-    for attempt in (lambda: store.write_run(run_record(id=name)), lambda: store.claim(name),
-                    lambda: store.checkpoint_path(name), lambda: store.weights_path(name)):
+    for attempt in (
+        lambda: store.write_run(run_record(id=name)),
+        lambda: store.claim(name),
+        lambda: store.checkpoint_path(name),
+        lambda: store.weights_path(name),
+    ):
         with pytest.raises(RecordError, match="cannot be the name of a file"):
             attempt()
     assert files(tmp_path) == {}

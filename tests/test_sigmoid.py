@@ -29,8 +29,11 @@ def randn(*shape: int, key: str = "") -> Tensor:
 
 def inputs(queries: int, keys: int, groups: int = HEADS, width: int = DEPTH) -> list[Tensor]:
     """q, k, v in float64."""
-    return [randn(2, queries, HEADS, DEPTH, key="q"), randn(2, keys, groups, DEPTH, key="k"),
-            randn(2, keys, groups, width, key="v")]
+    return [
+        randn(2, queries, HEADS, DEPTH, key="q"),
+        randn(2, keys, groups, DEPTH, key="k"),
+        randn(2, keys, groups, width, key="v"),
+    ]
 
 
 def gradients(core, leaves: list[Tensor], g: Tensor, **options: object) -> list[Tensor]:
@@ -99,8 +102,14 @@ def test_the_scalar_may_be_a_number_or_a_tensor_and_its_gradient_is_the_sum_of_a
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(2, 13), st.integers(0, 11), st.sampled_from([1, 2, 4]), st.integers(1, 7), st.integers(1, 5),
-       st.booleans())
+@given(
+    st.integers(2, 13),
+    st.integers(0, 11),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 7),
+    st.integers(1, 5),
+    st.booleans(),
+)
 def test_blocks_give_the_values_and_gradients_of_the_reference(
     queries: int, prefix: int, groups: int, width: int, block: int, alibi: bool
 ) -> None:
@@ -117,8 +126,9 @@ def test_blocks_give_the_values_and_gradients_of_the_reference(
 def test_each_size_of_a_block_gives_the_values_and_gradients_of_the_reference(queries: int, keys: int) -> None:
     leaves = [x[:1].float() for x in inputs(queries, keys, 2)]
     g = randn(1, queries, HEADS, DEPTH, key="g").float()
-    for mine, want in zip(*(gradients(core, leaves, g, bias=-math.log(keys)) for core in (blocked, reference)),
-                          strict=True):
+    for mine, want in zip(
+        *(gradients(core, leaves, g, bias=-math.log(keys)) for core in (blocked, reference)), strict=True
+    ):
         torch.testing.assert_close(mine, want, rtol=0, atol=1e-5 * float(want.abs().max()))
 
 
@@ -219,8 +229,14 @@ def test_the_norm_comes_before_the_positions_and_takes_away_the_scale_of_q_and_k
         torch.testing.assert_close(layer(x, {}), before, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("fields", [
-    {"kv_heads": 1}, {"kv_heads": 1, "positions": "alibi", "bias": False}, {"row_norm": True, "positions": "alibi"},
-], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kv_heads": 1},
+        {"kv_heads": 1, "positions": "alibi", "bias": False},
+        {"row_norm": True, "positions": "alibi"},
+    ],
+    ids=str,
+)
 def test_groups_positions_and_row_sums_keep_the_contract(fields: dict[str, object]) -> None:
     assert [finding for finding in examine(SPEC, Config(**fields)) if finding.passed is False] == []

@@ -110,6 +110,7 @@ def test_gradients_are_right_head_by_head() -> None:
     q, k, v = inputs(4, 5, 2)
     bias = torch.randn(HEADS, 3, generator=generator("bias"), dtype=torch.float64).requires_grad_()
     for head in range(HEADS):
+
         def one(*leaves: Tensor, head: int = head) -> Tensor:
             q, k, v, bias = leaves
             return reference(q, k, v, bias=bias, window=4)[:, :, head]
@@ -117,9 +118,16 @@ def test_gradients_are_right_head_by_head() -> None:
         assert torch.autograd.gradcheck(one, (q, k, v, bias))
 
 
-@pytest.mark.parametrize("fields", [
-    {"window": 5}, {"window": 100}, {"kv_heads": 1}, {"positions": "alibi", "window": 9, "kv_heads": 1},
-], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"window": 5},
+        {"window": 100},
+        {"kv_heads": 1},
+        {"positions": "alibi", "window": 9, "kv_heads": 1},
+    ],
+    ids=str,
+)
 def test_windows_and_groups_keep_the_contract(fields: dict[str, object]) -> None:
     found = examine(SPEC, Config(**fields))
     assert [finding for finding in found if finding.passed is False] == []

@@ -33,8 +33,11 @@ def randn(*shape: int, key: str = "") -> Tensor:
 
 def inputs(queries: int, keys: int, groups: int = HEADS, width: int = DEPTH) -> list[Tensor]:
     """q, k, v in float64."""
-    return [randn(2, queries, HEADS, DEPTH, key="q"), randn(2, keys, groups, DEPTH, key="k"),
-            randn(2, keys, groups, width, key="v")]
+    return [
+        randn(2, queries, HEADS, DEPTH, key="q"),
+        randn(2, keys, groups, DEPTH, key="k"),
+        randn(2, keys, groups, width, key="v"),
+    ]
 
 
 def gradients(core, leaves: list[Tensor], g: Tensor, c: Tensor, **options: bool) -> list[Tensor]:
@@ -129,8 +132,9 @@ def test_with_scores_of_400_the_nearest_open_key_takes_all_and_gradients_stay_fi
     q[..., 0] = 2.0
     opened = torch.tensor([False, True, False, False, False, False, True, True, False])
     k[0, :, 0, 0] = torch.where(opened, 400.0, -400.0)
-    out, rest, *found = gradients(core, [q, k, v], torch.ones_like(q), torch.ones_like(q[..., 0]),
-                                  attend_current=attend_current)
+    out, rest, *found = gradients(
+        core, [q, k, v], torch.ones_like(q), torch.ones_like(q[..., 0]), attend_current=attend_current
+    )
     for t in range(9):
         before = [j for j in range(t + attend_current) if opened[j]]
         want = v[0, before[-1], 0] if before else torch.zeros(4, dtype=dtype)
@@ -140,8 +144,15 @@ def test_with_scores_of_400_the_nearest_open_key_takes_all_and_gradients_stay_fi
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(2, 13), st.integers(0, 11), st.sampled_from([1, 2, 4]), st.integers(1, 7), st.integers(1, 5),
-       st.booleans(), st.sampled_from([1.0, 30.0]))
+@given(
+    st.integers(2, 13),
+    st.integers(0, 11),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 7),
+    st.integers(1, 5),
+    st.booleans(),
+    st.sampled_from([1.0, 30.0]),
+)
 def test_blocks_give_the_values_and_gradients_of_the_reference(
     queries: int, prefix: int, groups: int, width: int, block: int, attend_current: bool, sharp: float
 ) -> None:
@@ -156,9 +167,16 @@ def test_blocks_give_the_values_and_gradients_of_the_reference(
         torch.testing.assert_close(mine, want, rtol=0, atol=1e-13 * max(1.0, float(want.abs().max())))
 
 
-@pytest.mark.parametrize(("queries", "keys", "shift"), [
-    (65, 65, 0.0), (512, 512, -4.0), (520, 520, 0.0), (7, 700, -6.0), (150, 2100, -8.0),
-])
+@pytest.mark.parametrize(
+    ("queries", "keys", "shift"),
+    [
+        (65, 65, 0.0),
+        (512, 512, -4.0),
+        (520, 520, 0.0),
+        (7, 700, -6.0),
+        (150, 2100, -8.0),
+    ],
+)
 def test_each_size_of_a_block_gives_the_values_and_gradients_of_the_reference(
     queries: int, keys: int, shift: float
 ) -> None:
@@ -237,7 +255,10 @@ def test_each_policy_puts_the_rest_of_the_stick_where_it_says() -> None:
     torch.testing.assert_close(want[:, 0], ops.repeat_heads(arguments["v"], DIMS.num_heads)[:, 0])
     biased = layer(remainder="head_bias")
     assert sorted(set(dict(biased.named_parameters())) - set(dict(dropped.named_parameters()))) == [
-        "head_bias", "head_norm.bias", "head_norm.weight"]
+        "head_bias",
+        "head_norm.bias",
+        "head_norm.weight",
+    ]
     assert not bool(biased.head_bias.any())
     with torch.no_grad():
         biased.head_bias.normal_()
@@ -284,9 +305,14 @@ def test_fla_is_refused_where_it_cannot_run_with_the_reason() -> None:
     assert "256 channels, not 512" in str(backend.refuses("cuda", "bfloat16", dims=wide, config=Config()))
 
 
-@pytest.mark.parametrize("fields", [
-    {"kv_heads": 1, "attend_current": True, "positions": "rope"}, {"kv_heads": 1, "remainder": "head_bias"},
-    {"attend_current": True, "remainder": "value"},
-], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kv_heads": 1, "attend_current": True, "positions": "rope"},
+        {"kv_heads": 1, "remainder": "head_bias"},
+        {"attend_current": True, "remainder": "value"},
+    ],
+    ids=str,
+)
 def test_groups_and_policies_keep_the_contract(fields: dict[str, object]) -> None:
     assert [finding for finding in examine(SPEC, Config(**fields)) if finding.passed is False] == []

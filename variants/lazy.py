@@ -59,8 +59,10 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.elastic and not self.divide_by_n and self.tau_start <= -1:
-            raise ValueError(f"tau_start={self.tau_start:g} with divide_by_n=off cuts every weight, and no gradient "
-                             "brings one back; take tau_start above -1, such as -0.01")
+            raise ValueError(
+                f"tau_start={self.tau_start:g} with divide_by_n=off cuts every weight, and no gradient "
+                "brings one back; take tau_start above -1, such as -0.01"
+            )
 
 
 def reference(

@@ -128,8 +128,11 @@ class Layer(nn.Module):
         self.config: Config = config
         self.core = core
         inner, rank = config.expand * dims.model_dim, math.ceil(dims.model_dim / 16)
-        self.sizes = {"delta": rank * config.selective_delta, "B": config.state * config.selective_b,
-                      "C": config.state * config.selective_c}
+        self.sizes = {
+            "delta": rank * config.selective_delta,
+            "B": config.state * config.selective_b,
+            "C": config.state * config.selective_c,
+        }
         parts = sum(self.sizes.values())
         self.in_proj = nn.Linear(dims.model_dim, inner * (1 + config.gate), bias=False)
         self.conv = nn.Conv1d(inner, inner, config.conv_width, groups=inner) if config.conv else None
@@ -261,8 +264,12 @@ SPEC = MixerSpec(
     linear_in="u",
     backends=(
         Backend(
-            name="mamba_ssm", run=mamba_ssm, forward=("cuda",), backward=("cuda",),
-            probe=mamba_ssm_probe, supports=_few_states,
+            name="mamba_ssm",
+            run=mamba_ssm,
+            forward=("cuda",),
+            backward=("cuda",),
+            probe=mamba_ssm_probe,
+            supports=_few_states,
         ),
         Backend(name="blocks", run=scan_in_blocks),
         Backend(name="reference", run=reference),

@@ -175,7 +175,12 @@ SPEC = MixerSpec(
     reference=reference,
     backends=(
         Backend(
-            name="fla", run=fla, forward=("cuda",), backward=("cuda",), dtypes=("bfloat16",), probe=fla_probe,
+            name="fla",
+            run=fla,
+            forward=("cuda",),
+            backward=("cuda",),
+            dtypes=("bfloat16",),
+            probe=fla_probe,
             supports=_wide_heads,
         ),
         Backend(name="blocked", run=blocked, forward=("cpu",), backward=("cpu",)),

@@ -127,8 +127,14 @@ def _rows(group: Group, peaks: list[int | None], flops: dict[str, float], option
     functions = {index: case.make() for index, case in enumerate(group.cases) if case.timed}
     times = clock.interleaved(functions, rounds=options.rounds, device=options.device)
     return [
-        row(group.cases[one], group.cases[two], times=times, keys=(one, two), memory=peaks[one],
-            peak=flops[group.cases[one].dtype])
+        row(
+            group.cases[one],
+            group.cases[two],
+            times=times,
+            keys=(one, two),
+            memory=peaks[one],
+            peak=flops[group.cases[one].dtype],
+        )
         for one, two in group.pairs
     ]
 

@@ -52,8 +52,9 @@ class Group:
     pairs: Sequence[tuple[int, int]]
 
 
-def row(case: Case, other: Case, *, times: dict[int, Any], keys: tuple[int, int], memory: int | None,
-        peak: float | None) -> dict[str, Any]:
+def row(
+    case: Case, other: Case, *, times: dict[int, Any], keys: tuple[int, int], memory: int | None, peak: float | None
+) -> dict[str, Any]:
     """A row of the result.
 
     Args:

@@ -49,8 +49,11 @@ def groups(lengths: Sequence[int], dtypes: Sequence[str], device: str) -> list[G
 
 
 def _group(shape: Shape, dtype: str, part: str, device: str) -> Group:
-    cases = [_case(spec, backend, shape, dtype, part, device)
-             for spec in variants().values() for backend in usable(spec, shape, dtype, device)]
+    cases = [
+        _case(spec, backend, shape, dtype, part, device)
+        for spec in variants().values()
+        for backend in usable(spec, shape, dtype, device)
+    ]
     if part == "forward+backward" and shape.length >= max(LENGTHS) and dtype == "float32":
         cases.append(_sparse(shape, device))
     baseline = [(case.name, case.backend) for case in cases].index(BASELINE)
@@ -61,7 +64,11 @@ def _case(spec: MixerSpec, backend: Backend, shape: Shape, dtype: str, part: str
     factor, wrap = PASSES[part]
     flops = core_flops(spec, shape)
     return Case(
-        name=spec.name, shape=str(shape), dtype=dtype, part=part, backend=backend.name,
+        name=spec.name,
+        shape=str(shape),
+        dtype=dtype,
+        part=part,
+        backend=backend.name,
         make=lambda: wrap(backend.run, core_arguments(spec, shape, dtype, device)),
         flops=None if flops is None else factor * flops,
     )
@@ -77,8 +84,11 @@ def _sparse(shape: Shape, device: str) -> Case:
     spec = variants()["lazy"]
     share = zero_blocks(shape, device)
     return Case(
-        name=f"lazy, {share:.0%} of its 64 x 64 blocks zero", shape=str(shape), dtype="float32",
-        part="forward+backward", backend="blocked",
+        name=f"lazy, {share:.0%} of its 64 x 64 blocks zero",
+        shape=str(shape),
+        dtype="float32",
+        part="forward+backward",
+        backend="blocked",
         make=lambda: with_backward(spec.backend("blocked").run, trained(shape, device)),
     )
 

@@ -44,6 +44,10 @@ def _case(spec: MixerSpec, context: int, device: str) -> Case:
         return call
 
     return Case(
-        name=spec.name, shape=f"B1 context {context} M{shape.dims.model_dim}", dtype="float32", part="decode",
-        backend=backend, make=make,
+        name=spec.name,
+        shape=f"B1 context {context} M{shape.dims.model_dim}",
+        dtype="float32",
+        part="decode",
+        backend=backend,
+        make=make,
     )

@@ -35,8 +35,9 @@ def mambapy_block(model_dim: int, device: str) -> nn.Module:
     return built.to(device)
 
 
-def llama(*, model_dim: int, layers: int, heads: int, mlp_dim: int, vocab_size: int, length: int,
-          device: str) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+def llama(
+    *, model_dim: int, layers: int, heads: int, mlp_dim: int, vocab_size: int, length: int, device: str
+) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """transformers' Llama of a shape, its attention through torch's fused kernel.
 
     Returns:
@@ -46,8 +47,14 @@ def llama(*, model_dim: int, layers: int, heads: int, mlp_dim: int, vocab_size: 
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        hidden_size=model_dim, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=mlp_dim,
-        vocab_size=vocab_size, max_position_embeddings=length, attn_implementation="sdpa", use_cache=False,
+        hidden_size=model_dim,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=mlp_dim,
+        vocab_size=vocab_size,
+        max_position_embeddings=length,
+        attn_implementation="sdpa",
+        use_cache=False,
     )
     built: Any = LlamaForCausalLM(config).to(device).train()
     return built, lambda tokens: built(input_ids=tokens).logits

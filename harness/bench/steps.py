@@ -33,7 +33,10 @@ def groups(device: str, *, threads: int) -> list[Group]:
         threads: of the process.
     """
     request = Request(
-        name="bench", arms=VARIANTS, seeds=1, preset=PRESET,
+        name="bench",
+        arms=VARIANTS,
+        seeds=1,
+        preset=PRESET,
         sets={"train.device": device, "train.threads": str(threads)},
     )
     planned = plan(request, cuda=device == "cuda")
@@ -68,8 +71,13 @@ def _shape(run: RunConfig) -> str:
 def _harness(name: str, run: RunConfig, source: Source) -> Case:
     tokens = run.train.batch_size * run.data.length
     return Case(
-        name=name, shape=_shape(run), dtype=run.train.dtype, part="step", backend=run.train.backend,
-        make=lambda: step_function(run, source), flops=tokens * run_cost(run, source.vocab_size).training,
+        name=name,
+        shape=_shape(run),
+        dtype=run.train.dtype,
+        part="step",
+        backend=run.train.backend,
+        make=lambda: step_function(run, source),
+        flops=tokens * run_cost(run, source.vocab_size).training,
     )
 
 
@@ -85,16 +93,22 @@ def _bare(name: str, run: RunConfig, source: Source) -> Case:
 def _llama(run: RunConfig, source: Source) -> Case:
     def make() -> Callable[[], Any]:
         model, logits = peers.llama(
-            model_dim=run.model.model_dim, layers=run.model.num_layers, heads=run.model.num_heads,
-            mlp_dim=run.model.mlp_dim, vocab_size=source.vocab_size, length=run.data.length, device=run.train.device,
+            model_dim=run.model.model_dim,
+            layers=run.model.num_layers,
+            heads=run.model.num_heads,
+            mlp_dim=run.model.mlp_dim,
+            vocab_size=source.vocab_size,
+            length=run.data.length,
+            device=run.train.device,
         )
         return loop(model, logits, optimiser(model, run.train), run, source)
 
     return Case(name="Llama", shape=_shape(run), dtype="float32", part="step", backend="transformers", make=make)
 
 
-def loop(model: nn.Module, logits: Callable[[Tensor], Tensor], optim: torch.optim.Optimizer, run: RunConfig,
-         source: Source) -> Callable[[], Any]:
+def loop(
+    model: nn.Module, logits: Callable[[Tensor], Tensor], optim: torch.optim.Optimizer, run: RunConfig, source: Source
+) -> Callable[[], Any]:
     """A step of the shortest loop that trains: batches at hand, loss, gradient, clip, AdamW."""
     drawn = [
         source.training_batch(seed=0, step=step, rows=run.train.batch_size, length=run.data.length)

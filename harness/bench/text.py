@@ -115,8 +115,16 @@ def _changes(changes: Sequence[Row]) -> list[str]:
     if not changes:
         return ["the earlier result has none of these rows"]
     cells = [
-        (f"{row['name']} ({row['backend']})", row["shape"], row["dtype"], row["pass"], row["against"],
-         f"{row['then']:.2f}", f"{row['now']:.2f}", f"{row['change']:.2f}")
+        (
+            f"{row['name']} ({row['backend']})",
+            row["shape"],
+            row["dtype"],
+            row["pass"],
+            row["against"],
+            f"{row['then']:.2f}",
+            f"{row['now']:.2f}",
+            f"{row['change']:.2f}",
+        )
         for row in changes
     ]
     return table(("ratio", "shape", "dtype", "pass", "against", "then", "now", "now / then"), cells)

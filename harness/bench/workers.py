@@ -21,9 +21,7 @@ def groups() -> list[Group]:
 
 
 def _case(*, workers: int, threads: int) -> Case:
-    request = Request(
-        name="bench", arms=ARMS, seeds=1, sets={"train.device": "cpu", "train.threads": str(threads)}
-    )
+    request = Request(name="bench", arms=ARMS, seeds=1, sets={"train.device": "cpu", "train.threads": str(threads)})
 
     def make() -> Callable[[], Any]:
         planned = plan(request, cuda=False)

@@ -53,8 +53,10 @@ def inputs(subject: Subject) -> str:
         if isinstance(want, Tensor):
             compare(got, want, share=0.0, axes=axes_of(want, heads), what=f"argument {name} in forward")
         elif isinstance(got, Tensor) or got != want:
-            raise Broken(f"argument {name} in forward is {got if not isinstance(got, Tensor) else described(got)}, "
-                         f"inputs says {want}")
+            raise Broken(
+                f"argument {name} in forward is {got if not isinstance(got, Tensor) else described(got)}, "
+                f"inputs says {want}"
+            )
     return ""
 
 
@@ -80,8 +82,10 @@ def strides(subject: Subject) -> str:
     """Arguments and output gradients that are not contiguous in memory, or one number spread out, change nothing."""
     truth, core = subject.truth(subject.longest), _core(subject)
     for layout in ("swapped axes", "gaps"):
-        loose = {name: strided(value, layout) if isinstance(value, Tensor) else value
-                 for name, value in truth.arguments.items()}
+        loose = {
+            name: strided(value, layout) if isinstance(value, Tensor) else value
+            for name, value in truth.arguments.items()
+        }
         outputs, leaves = call(core, loose)
         what = f"in memory with {layout}: "
         _outputs(subject, outputs, truth, OUTPUT, what)
@@ -111,8 +115,13 @@ def bfloat16(subject: Subject) -> str:
         half = subject.longest // 2
         for i, (y, want) in enumerate(zip(outputs, truth.outputs, strict=True)):
             if want.dim() > 2:
-                compare(y[:, half:], want[:, half:], share=spec.bf16_output, axes=axes_of(want, subject.dims.num_heads),
-                        what=f"{what}second half of {_output(i, outputs)}")
+                compare(
+                    y[:, half:],
+                    want[:, half:],
+                    share=spec.bf16_output,
+                    axes=axes_of(want, subject.dims.num_heads),
+                    what=f"{what}second half of {_output(i, outputs)}",
+                )
         _gradients(subject, outputs, leaves, cotangents, truth, spec.bf16_gradient, what)
     return spec.bf16_reason
 
@@ -137,8 +146,10 @@ def slope(subject: Subject) -> str:
             if abs(rises[-1] - given) <= SLOPE * max(size, abs(rises[-1])):
                 break
         else:
-            raise Broken(f"along a random direction of {name} the output rises by {rises[len(rises) // 2]:.6g}, "
-                         f"its gradient says {given:.6g}")
+            raise Broken(
+                f"along a random direction of {name} the output rises by {rises[len(rises) // 2]:.6g}, "
+                f"its gradient says {given:.6g}"
+            )
     return ""
 
 
@@ -184,8 +195,15 @@ def _outputs(subject: Subject, outputs: list[Tensor], truth: Truth, share: float
         compare(y, want, share=share, axes=axes_of(want, subject.dims.num_heads), what=what + _output(i, outputs))
 
 
-def _gradients(subject: Subject, outputs: list[Tensor], leaves: dict[str, Tensor], cotangents: list[Tensor],
-               truth: Truth, share: float, what: str) -> None:
+def _gradients(
+    subject: Subject,
+    outputs: list[Tensor],
+    leaves: dict[str, Tensor],
+    cotangents: list[Tensor],
+    truth: Truth,
+    share: float,
+    what: str,
+) -> None:
     found = pullback(outputs, leaves, cotangents)
     # One argument's gradient may cancel to nothing where another's does not: rounding is judged by the larger.
     largest = max((float(g.abs().max()) for g in truth.gradients.values() if g is not None), default=0.0)

@@ -30,8 +30,10 @@ def config(subject: Subject) -> str:
     """The config survives the way through JSON and the way through the text of a command line."""
     values = resolved(subject.config)
     kind, name = type(subject.config), subject.spec.name
-    for way, written in (("JSON", json.loads(json.dumps(values))),
-                         ("text", {field: shown(value) for field, value in values.items()})):
+    for way, written in (
+        ("JSON", json.loads(json.dumps(values))),
+        ("text", {field: shown(value) for field, value in values.items()}),
+    ):
         try:
             back = resolved(build(kind, written, where=name))
         except UsageError as error:

@@ -39,8 +39,12 @@ CLAIMS: dict[str, Callable[[Subject], str]] = {
 _WITHOUT_BACKEND = ("docstring", "config", "cost")
 # Where one of these is broken, the claims that need it would only repeat it under a wrong name.
 _FIRST = ("untouched", "shape", "deterministic")
-_NEEDS: dict[str, tuple[str, ...]] = {"docstring": (), "config": (), "causal": (*_FIRST, "batch"),
-                                      **{name: _FIRST[:place] for place, name in enumerate(_FIRST)}}
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "docstring": (),
+    "config": (),
+    "causal": (*_FIRST, "batch"),
+    **{name: _FIRST[:place] for place, name in enumerate(_FIRST)},
+}
 DIMS = Dims(model_dim=32, num_heads=2, num_layers=2, length=128)
 
 
@@ -121,8 +125,9 @@ def hold(name: str, subject: Subject) -> Finding:
         return Finding(name, backend, False, f"raises {told(error)}")
 
 
-def _backends(spec: MixerSpec, config: Any, dims: Dims, asked: Sequence[str] | None,
-              device: str) -> tuple[list[str], list[Finding]]:
+def _backends(
+    spec: MixerSpec, config: Any, dims: Dims, asked: Sequence[str] | None, device: str
+) -> tuple[list[str], list[Finding]]:
     names = [backend.name for backend in spec.backends]
     for name in asked or ():
         if name not in (names or ["own"]):
@@ -152,8 +157,11 @@ def switch_configs(spec: MixerSpec, config: Any = None) -> dict[str, Any]:
         Configs by label: `default`, `elastic=off`, …, `all off`.
     """
     base = spec.Config() if config is None else config
-    off = {name: setting.role.off for name, setting in settings(spec.Config).items()
-           if setting.role.kind == "switch" and getattr(base, name) != setting.role.off}
+    off = {
+        name: setting.role.off
+        for name, setting in settings(spec.Config).items()
+        if setting.role.kind == "switch" and getattr(base, name) != setting.role.off
+    }
     found = {"default": base}
     found |= {f"{name}={shown(value)}": _with(spec, base, {name: value}) for name, value in off.items()}
     return {**found, "all off": _with(spec, base, off)} if len(off) > 1 else found
@@ -193,8 +201,13 @@ def same_bits(left: nn.Module, right: nn.Module, x: torch.Tensor) -> str:
         y = layer(at, {})
         named = dict(layer.named_parameters())
         found = torch.autograd.grad(y.square().sum(), [at, *named.values()], allow_unused=True)
-        outcomes.append({"the output": y.detach(), "the gradient of x": found[0],
-                         **{f"the gradient of {name}": g for name, g in zip(named, found[1:], strict=True)}})
+        outcomes.append(
+            {
+                "the output": y.detach(),
+                "the gradient of x": found[0],
+                **{f"the gradient of {name}": g for name, g in zip(named, found[1:], strict=True)},
+            }
+        )
     for name, value in outcomes[0].items():
         other = outcomes[1].get(name)
         if value is not None and other is not None and not torch.equal(value, other):

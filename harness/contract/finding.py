@@ -78,22 +78,27 @@ def compare(got: Any, want: Tensor, *, share: float, axes: tuple[str, ...], what
     wrong = ~((got - want).abs() <= share * largest)
     if wrong.any():
         at = first(wrong, axes)
-        raise Broken(f"{what} at {where(at, axes)} is {float(got[at]):.6g}, expected {float(want[at]):.6g} "
-                     f"(allowed error {share * float(largest.expand_as(want)[at]):.1g})")
+        raise Broken(
+            f"{what} at {where(at, axes)} is {float(got[at]):.6g}, expected {float(want[at]):.6g} "
+            f"(allowed error {share * float(largest.expand_as(want)[at]):.1g})"
+        )
 
 
 def first(wrong: Tensor, axes: tuple[str, ...]) -> tuple[int, ...]:
     """Index of the first true entry: lowest position, then head, then the rest."""
-    order = sorted(range(len(axes)), key=lambda i: ("position", "head").index(axes[i])
-                   if axes[i] in ("position", "head") else 2)
+    order = sorted(
+        range(len(axes)), key=lambda i: ("position", "head").index(axes[i]) if axes[i] in ("position", "head") else 2
+    )
     found = wrong.permute(order).nonzero()[0].tolist()
     return tuple(found[order.index(i)] for i in range(len(axes)))
 
 
 def where(at: tuple[int, ...], axes: tuple[str, ...]) -> str:
     """An index in words: `position 64, head 1, row 0, channel 3`."""
-    named = sorted(zip(axes, at, strict=True), key=lambda pair: ("position", "head").index(pair[0])
-                   if pair[0] in ("position", "head") else 2)
+    named = sorted(
+        zip(axes, at, strict=True),
+        key=lambda pair: ("position", "head").index(pair[0]) if pair[0] in ("position", "head") else 2,
+    )
     return ", ".join(f"{axis} {index}" for axis, index in named) or "its only entry"
 
 

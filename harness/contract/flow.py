@@ -53,8 +53,10 @@ def _ahead(reach: Tensor, probed: list[int], length: int) -> None:
         ahead = (reach[row, t + 1 :] != 0).nonzero()
         if len(ahead):
             s = t + 1 + int(ahead[0])
-            raise Broken(f"at length {length}, y at position {t} depends on x at position {s}: "
-                         f"gradient {float(reach[row, s]):.3g}, expected 0")
+            raise Broken(
+                f"at length {length}, y at position {t} depends on x at position {s}: "
+                f"gradient {float(reach[row, s]):.3g}, expected 0"
+            )
 
 
 def _behind(reach: Tensor, probed: list[int], length: int) -> None:
@@ -63,8 +65,10 @@ def _behind(reach: Tensor, probed: list[int], length: int) -> None:
         late = [t for t in probed if t >= start]
         empty = [t for t in late if dead[t]]
         if len(empty) * 2 > len(late):
-            raise Broken(f"at length {length}, y at position {empty[0]} depends on no position up to {empty[0]}, like "
-                         f"{len(empty)} of the {len(late)} positions probed from {start} on: every gradient is 0")
+            raise Broken(
+                f"at length {length}, y at position {empty[0]} depends on no position up to {empty[0]}, like "
+                f"{len(empty)} of the {len(late)} positions probed from {start} on: every gradient is 0"
+            )
 
 
 def _no_leak(subject: Subject) -> None:
@@ -75,8 +79,13 @@ def _no_leak(subject: Subject) -> None:
             other = torch.cat([x[:, :cut], 1.0 - 3.0 * x[:, cut:]], dim=1)
             with torch.no_grad():
                 y, moved = subject.run(x), subject.run(other)
-            compare(moved[:, :cut], y[:, :cut], share=subject.share(LAYER), axes=AXES[3],
-                    what=f"at length {length}, with x changed from position {cut} on, y")
+            compare(
+                moved[:, :cut],
+                y[:, :cut],
+                share=subject.share(LAYER),
+                axes=AXES[3],
+                what=f"at length {length}, with x changed from position {cut} on, y",
+            )
 
 
 def batch(subject: Subject) -> str:

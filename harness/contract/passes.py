@@ -47,8 +47,13 @@ def deterministic(subject: Subject) -> str:
     for length in (7, subject.longest, 7, subject.longest):
         x = subject.x(length).requires_grad_()
         y = subject.run(x, layer=layer)
-        found = {"the output": y, **{f"the gradient of {name}": value for name, value in
-                                     _gradients(y, x, layer, subject.like(y, "g")).items()}}
+        found = {
+            "the output": y,
+            **{
+                f"the gradient of {name}": value
+                for name, value in _gradients(y, x, layer, subject.like(y, "g")).items()
+            },
+        }
         for name, value in found.items():
             before = kept.setdefault((length, name), value)
             if value is not None and (before is None or not torch.equal(value, before)):
@@ -96,8 +101,11 @@ class _Elsewhere(TorchFunctionMode):
         """Run the call; move what it made out of nothing. Numbers stay: torch takes them on any device."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        given = [item for value in (*args, *kwargs.values())
-                 for item in (value if isinstance(value, (list, tuple)) else (value,))]
+        given = [
+            item
+            for value in (*args, *kwargs.values())
+            for item in (value if isinstance(value, (list, tuple)) else (value,))
+        ]
         made = isinstance(result, Tensor) and result.dim() > 0 and not any(isinstance(x, Tensor) for x in given)
         return result.to("meta") if made and kwargs.get("device") is None else result
 

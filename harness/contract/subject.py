@@ -41,15 +41,28 @@ class Subject:
         doc: docstring of the mixer's file; taken from the module of its config unless given.
     """
 
-    def __init__(self, spec: MixerSpec, config: Any, *, dims: Dims, backend: str, seed: int = 0,
-                 device: str = "cpu", doc: str = "") -> None:
+    def __init__(
+        self,
+        spec: MixerSpec,
+        config: Any,
+        *,
+        dims: Dims,
+        backend: str,
+        seed: int = 0,
+        device: str = "cpu",
+        doc: str = "",
+    ) -> None:
         self.spec, self.config, self.backend = spec, config, backend
         self.seed, self.device, self.doc = seed, device, doc
         self.past = spec.checks_past(config)
         self.lengths = lengths(self.past)
         self.longest = max(self.lengths)
-        self.dims = Dims(model_dim=dims.model_dim, num_heads=dims.num_heads, num_layers=dims.num_layers,
-                         length=max(dims.length, self.longest))
+        self.dims = Dims(
+            model_dim=dims.model_dim,
+            num_heads=dims.num_heads,
+            num_layers=dims.num_layers,
+            length=max(dims.length, self.longest),
+        )
         self._truth: dict[int, Truth] = {}
 
     @cached_property
@@ -187,8 +200,13 @@ class Truth:
         Broken: the reference does not keep the dtype.
     """
 
-    def __init__(self, subject: Subject, arguments: Mapping[str, Any], dtype: torch.dtype,
-                 cotangents: Sequence[Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        arguments: Mapping[str, Any],
+        dtype: torch.dtype,
+        cotangents: Sequence[Tensor] | None = None,
+    ) -> None:
         self.arguments = arguments
         self.outputs, leaves = call(subject.spec.reference, arguments, dtype=dtype)
         for y in self.outputs:
@@ -200,8 +218,9 @@ class Truth:
         self.gradients = pullback(self.outputs, leaves, self.cotangents)
 
 
-def call(core: Any, arguments: Mapping[str, Any], *,
-         dtype: torch.dtype | None = None) -> tuple[list[Tensor], dict[str, Tensor]]:
+def call(
+    core: Any, arguments: Mapping[str, Any], *, dtype: torch.dtype | None = None
+) -> tuple[list[Tensor], dict[str, Tensor]]:
     """Run a core on fresh leaves.
 
     Args:
@@ -212,14 +231,18 @@ def call(core: Any, arguments: Mapping[str, Any], *,
     Returns:
         Its outputs, and the leaves by name.
     """
-    leaves = {name: value.detach().to(dtype or value.dtype).requires_grad_() for name, value in arguments.items()
-              if isinstance(value, Tensor) and value.is_floating_point()}
+    leaves = {
+        name: value.detach().to(dtype or value.dtype).requires_grad_()
+        for name, value in arguments.items()
+        if isinstance(value, Tensor) and value.is_floating_point()
+    }
     result = core(**{**arguments, **leaves})
     return [result] if isinstance(result, Tensor) else list(result), leaves
 
 
-def pullback(outputs: Sequence[Tensor], leaves: Mapping[str, Tensor],
-             cotangents: Sequence[Tensor]) -> dict[str, Tensor | None]:
+def pullback(
+    outputs: Sequence[Tensor], leaves: Mapping[str, Tensor], cotangents: Sequence[Tensor]
+) -> dict[str, Tensor | None]:
     """Gradient of each leaf, None for one that no output depends on."""
     pairs = [(y, g.to(y.dtype)) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
     if not pairs:

@@ -40,6 +40,4 @@ def read(path: Path, cache: Path | None) -> VocabularyTokenizer:
     except UsageError:
         raise
     except Exception as error:  # the package raises nothing more special than this
-        raise DataError(
-            f"{path} is not a tokenizer.json that the package tokenizers can read: {error}"
-        ) from error
+        raise DataError(f"{path} is not a tokenizer.json that the package tokenizers can read: {error}") from error

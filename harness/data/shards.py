@@ -54,9 +54,7 @@ def _text_of(content: bytes, where: str, *, encoding: str) -> bytes | None:
     if not isinstance(value, dict):
         raise DataError(f"{where}: a JSON object is needed, this is {_shown(content)}")
     if FIELD not in value:
-        raise DataError(
-            f"{where}: no field {FIELD!r}; its fields are {', '.join(map(repr, value)) or 'none'}"
-        )
+        raise DataError(f"{where}: no field {FIELD!r}; its fields are {', '.join(map(repr, value)) or 'none'}")
     return _encoded(value[FIELD], where)
 
 
@@ -77,9 +75,7 @@ def read_parquet(path: Path) -> Iterator[Document]:
         import pyarrow as arrow
         from pyarrow import parquet
     except ImportError as error:
-        raise UsageError(
-            f"{path} needs the package pyarrow ({error}); pip install -e '.[data]'"
-        ) from error
+        raise UsageError(f"{path} needs the package pyarrow ({error}); pip install -e '.[data]'") from error
     row = 0
     try:
         with parquet.ParquetFile(path) as file:

@@ -63,9 +63,7 @@ def split_documents(name: str, documents: Sequence[Document]) -> dict[str, bytes
         DataError: a split holds less than half of what it should; says which, what it has and what it needs.
     """
     total = sum(len(document.text) for document in documents)
-    units = [
-        unit for number in range(len(documents)) for unit in _units(number, documents[number].text, total)
-    ]
+    units = [unit for number in range(len(documents)) for unit in _units(number, documents[number].text, total)]
     homes = _homes(units, total)
     texts: dict[str, list[bytes]] = {split: [] for split in SPLITS}
     gap = min(_LARGEST_GAP, _block(total) // 4)

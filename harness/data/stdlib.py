@@ -48,9 +48,7 @@ def read() -> list[Document]:
         if text and _is_utf8(text):
             documents.append(Document(str(file), text))
     if not documents:
-        raise DataError(
-            f"the corpus {NAME} needs the library's source files, and this Python has none in {root}"
-        )
+        raise DataError(f"the corpus {NAME} needs the library's source files, and this Python has none in {root}")
     return documents + _topics()
 
 

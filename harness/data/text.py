@@ -94,9 +94,7 @@ class TextSource:
             )
 
 
-def tokenised(
-    name: str, texts: Mapping[str, bytes], tokenizer: Tokenizer, rule: str, about: str = ""
-) -> TextSource:
+def tokenised(name: str, texts: Mapping[str, bytes], tokenizer: Tokenizer, rule: str, about: str = "") -> TextSource:
     """Tokenise three splits and take their fingerprint.
 
     Args:

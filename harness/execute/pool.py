@@ -207,9 +207,7 @@ class _Pool:
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         code = environment.code_hash(task.run.variant, task.run.model.pattern)
         with self.store.claim(task.run.id) or contextlib.nullcontext():
-            self.store.write_run(
-                record_of(task.run, outcome, code=code, started=started, seconds=0.0)
-            )
+            self.store.write_run(record_of(task.run, outcome, code=code, started=started, seconds=0.0))
         self.notify(
             Event(
                 kind="ended",

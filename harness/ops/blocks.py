@@ -62,11 +62,13 @@ def query_blocks(queries: int, keys: int, group: int, block: int) -> list[QueryB
     found = []
     for tile in range(first // block, math.ceil(keys / block)):
         start, stop = max(first, tile * block), min(keys, (tile + 1) * block)
-        found.append(QueryBlock(
-            rows=slice((start - first) * group, (stop - first) * group),
-            tile=tile,
-            inside=slice((start - tile * block) * group, (stop - tile * block) * group),
-        ))
+        found.append(
+            QueryBlock(
+                rows=slice((start - first) * group, (stop - first) * group),
+                tile=tile,
+                inside=slice((start - tile * block) * group, (stop - tile * block) * group),
+            )
+        )
     return found
 
 

@@ -36,7 +36,6 @@ TILE, LONG, SHORT = 64, 1024, 256
 Runs = list[tuple[slice, bool]]
 
 
-
 def elastic_attention(
     q: Tensor,
     k: Tensor,
@@ -67,8 +66,16 @@ def elastic_attention(
 
 class _Elastic(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, tau: Tensor | None,
-                divide_by_n: bool, renormalise: bool) -> Tensor:
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        tau: Tensor | None,
+        divide_by_n: bool,
+        renormalise: bool,
+    ) -> Tensor:
         ctx.plan = plan = Plan(q, k)
         ctx.divide_by_n = divide_by_n
         out = q.new_empty(plan.stacks, q.shape[1], v.shape[3])
@@ -105,8 +112,15 @@ class _Elastic(torch.autograd.Function):
 class _Core:
     """The arithmetic of one part."""
 
-    def __init__(self, plan: Plan, part: Part, qkv: tuple[Tensor, ...], bias: Tensor | None, tau: Tensor | None,
-                 divide_by_n: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        part: Part,
+        qkv: tuple[Tensor, ...],
+        bias: Tensor | None,
+        tau: Tensor | None,
+        divide_by_n: bool,
+    ) -> None:
         self.plan, self.heads = plan, part.heads.stop - part.heads.start
         self.q, self.k, self.v = part.queries(qkv[0]), part.keys(qkv[1]), part.keys(qkv[2])
         self.tile = plan.tile(None if bias is None else bias[part.heads], self.q)
@@ -174,8 +188,9 @@ class _Core:
             out /= mass.masked_fill_(mass == 0, 1.0)
         return found
 
-    def backward(self, room: list[Tensor], found: list[Runs], g: Tensor, out: Tensor, mass: Tensor | None,
-                 dq: Tensor) -> None:
+    def backward(
+        self, room: list[Tensor], found: list[Runs], g: Tensor, out: Tensor, mass: Tensor | None, dq: Tensor
+    ) -> None:
         """Gradients of the part: added to dq [C, T, D], which is 0, and left in dk, dv, dtau and dtile.
 
         Args:

@@ -1,6 +1,6 @@
 """The selective scan of a state space model, in blocks of tokens and by the CUDA kernel of Mamba's authors.
 
-    h_t = exp(delta_t A) h_{t-1} + delta_t u_t B_t,   y_t = C_t . h_t + D u_t       h_t is [E, N] for each row
+h_t = exp(delta_t A) h_{t-1} + delta_t u_t B_t,   y_t = C_t . h_t + D u_t       h_t is [E, N] for each row
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ class _BlockScan(torch.autograd.Function):
     """States of a block are [B, block, N, E]: channels innermost, so that each call runs over long rows."""
 
     @staticmethod
-    def forward(
-        ctx: Any, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None
-    ) -> Tensor:
+    def forward(ctx: Any, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None) -> Tensor:
         rows, length, _ = u.shape
         rates = A.t().contiguous()  # [N, E]
         written = delta * u

@@ -55,8 +55,9 @@ class _Weights:
             slopes = alibi_slopes(heads).to(q).view(groups, group).repeat(1, self.block)
             self.slopes = slopes.repeat(len(q) // groups, 1)[:, :, None]  # [B G, block H/G, 1]
 
-    def fill(self, out: Tensor, queries: Tensor, keys: Tensor, heads: slice, at: blocks.QueryBlock,
-             tile: int) -> Tensor:
+    def fill(
+        self, out: Tensor, queries: Tensor, keys: Tensor, heads: slice, at: blocks.QueryBlock, tile: int
+    ) -> Tensor:
         """sigmoid(q k / sqrt(D) + b - slope (i - j)) into `out`, [heads, rows, keys]."""
         width = keys.shape[1]
         if self.slopes is not None:

@@ -157,9 +157,7 @@ class _Blocks(torch.autograd.Function):
     """Rows and keys as `blocks.to_rows` makes them; results [B G, T H/G, Dv] and [B G, T H/G, 1]."""
 
     @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: int, attend_current: bool
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: int, attend_current: bool) -> tuple[Tensor, Tensor]:
         grid = _Grid(q, k, group, attend_current)
         out, remainder = q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(*q.shape[:2], 1)
         ctx.edges = []

@@ -22,8 +22,16 @@ from harness.records.shelf import Shelf
 from harness.records.whole import write_whole
 
 FOLDERS: Final = (
-    "runs", "timings", "references", "measurements", "experiments",
-    "studies", "checkpoints", "weights", "locks", "tables",
+    "runs",
+    "timings",
+    "references",
+    "measurements",
+    "experiments",
+    "studies",
+    "checkpoints",
+    "weights",
+    "locks",
+    "tables",
 )
 """What a results folder holds; a committed study has the same, less checkpoints, weights and locks."""
 

@@ -46,9 +46,7 @@ class StudyView:
             TextColumn("{task.fields[state]}"), console=console,
         )  # fmt: skip
         self.all = self.whole.add_task("trials", total=0, left="")
-        self.live = Live(
-            Group(self.whole, self.each, self.work), console=console, transient=True, refresh_per_second=8
-        )
+        self.live = Live(Group(self.whole, self.each, self.work), console=console, transient=True, refresh_per_second=8)
 
     def __enter__(self) -> StudyView:
         if self.console.is_terminal:

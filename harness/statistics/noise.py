@@ -106,9 +106,7 @@ def _variances(freedom: float, steps: Array) -> Array:
     return np.asarray(special.chdtri(freedom, 1 - steps) / freedom, dtype=np.float64)
 
 
-def resolvable(
-    error: Array | float, apart: float, freedom: float, *, margin: float, power: float = POWER
-) -> Array:
+def resolvable(error: Array | float, apart: float, freedom: float, *, margin: float, power: float = POWER) -> Array:
     """The true difference that comes out "better" or "worse" in a share `power` of tables.
 
         d = max(k e, margin + t_power e)

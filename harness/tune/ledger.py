@@ -199,9 +199,7 @@ class Ledger:
                 return
             attempt.trial.set_user_attr("outcome", {"status": status, "error": None, **more})
             value = curve[max(curve)] if status == "ok" else None
-            self.study.tell(
-                attempt.trial, value, state=TrialState.COMPLETE if status == "ok" else TrialState.PRUNED
-            )
+            self.study.tell(attempt.trial, value, state=TrialState.COMPLETE if status == "ok" else TrialState.PRUNED)
 
     def fail(self, trial: optuna.Trial, status: str, error: str | None, **more: Any) -> None:
         """Close a trial as failed; the caller holds the turn."""

@@ -141,9 +141,7 @@ class _Hunt:
               seconds: float, parameters: int) -> None:  # fmt: skip
         finite = {step: loss for step, loss in curve.items() if math.isfinite(loss)}
         steps = max(curve, default=0)
-        task.ledger.close(
-            task.attempt, status, error, finite, seconds=seconds, parameters=parameters, steps=steps
-        )
+        task.ledger.close(task.attempt, status, error, finite, seconds=seconds, parameters=parameters, steps=steps)
         worker.task = None
         loss = finite.get(steps, math.nan)
         self.notify(task.event("ended", worker.index, status=status, error=error, loss=loss))

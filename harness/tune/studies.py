@@ -125,9 +125,7 @@ def _ledger(
     storage: BaseStorage, path: Path, label: str, index: int, space: Space, effort: Effort, retries: int, store: Store
 ) -> Ledger:
     study = open_study(storage, path, study_name(label, index), made_of(space, label, effort))
-    return Ledger(
-        study, label=label, index=index, space=space, effort=effort, retries=retries, hold=_hold(store, path)
-    )
+    return Ledger(study, label=label, index=index, space=space, effort=effort, retries=retries, hold=_hold(store, path))
 
 
 def _hold(store: Store, path: Path) -> Callable[[], Claim]:

@@ -49,8 +49,10 @@ def x_transformers(name: str):
 def leaves(length: int, groups: int = HEADS, width: int = DEPTH) -> list[Tensor]:
     """q, k, v in float64."""
     shapes = (length, HEADS, DEPTH), (length, groups, DEPTH), (length, groups, width)
-    return [torch.randn(2, *shape, generator=generator(shape, key), dtype=torch.float64).requires_grad_()
-            for shape, key in zip(shapes, "qkv", strict=True)]
+    return [
+        torch.randn(2, *shape, generator=generator(shape, key), dtype=torch.float64).requires_grad_()
+        for shape, key in zip(shapes, "qkv", strict=True)
+    ]
 
 
 def same(mine: list[Tensor], theirs: list[Tensor], inputs: list[Tensor]) -> None:
@@ -77,16 +79,21 @@ def test_stick_breaking_is_that_of_fla(core, attend_current: bool, groups: int) 
 
 def test_the_call_of_fla_names_arguments_its_kernel_has_and_keeps_its_limits() -> None:
     tree = ast.parse(fla_file("ops", "stickbreaking_attn", "parallel.py").read_text())
-    (kernel,) = (node for node in tree.body
-                 if isinstance(node, ast.FunctionDef) and node.name == "parallel_stickbreaking_attn")
+    (kernel,) = (
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "parallel_stickbreaking_attn"
+    )
     assert [argument.arg for argument in kernel.args.args][:3] == ["q", "k", "v"]
     assert "attend_current" in [argument.arg for argument in kernel.args.args]
-    limits = {node.comparators[0].value for node in ast.walk(kernel)
-              if isinstance(node, ast.Compare) and isinstance(node.comparators[0], ast.Constant)}
+    limits = {
+        node.comparators[0].value
+        for node in ast.walk(kernel)
+        if isinstance(node, ast.Compare) and isinstance(node.comparators[0], ast.Constant)
+    }
     assert 256 in limits
     exported = ast.parse(fla_file("ops", "stickbreaking_attn", "__init__.py").read_text())
-    assert "parallel_stickbreaking_attn" in {alias.name for node in ast.walk(exported)
-                                             if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert "parallel_stickbreaking_attn" in {
+        alias.name for node in ast.walk(exported) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
 
 
 @pytest.mark.parametrize("core", [softmax.reference, lazy.reference])

@@ -58,8 +58,9 @@ def test_decoding_is_that_of_mambapy() -> None:
 
 @pytest.mark.parametrize("run", [reference, scan_in_blocks])
 def test_scan_is_that_of_transformers(run) -> None:
-    module = pytest.importorskip("transformers.models.mamba.modeling_mamba",
-                                 reason="transformers is not installed (extra `peers`)")
+    module = pytest.importorskip(
+        "transformers.models.mamba.modeling_mamba", reason="transformers is not installed (extra `peers`)"
+    )
     # Called unwrapped: the wrapper hands the work to whatever kernel package it can import.
     theirs = module.mamba_selective_scan.__wrapped__
     u, dy = torch.randn(2, 2, 21, 6)
