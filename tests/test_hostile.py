@@ -130,6 +130,15 @@ def test_what_a_mixer_does_to_its_process_or_prints_reaches_no_other_arm(mixer: 
     assert cli.payload(done)["arms"][0]["val_loss_nats"] == cli.payload(alone)["arms"][0]["val_loss_nats"]
 
 
+def test_what_a_mixer_does_to_its_process_or_prints_reaches_no_other_search(mixer: Path, tmp_path: Path) -> None:
+    arms = (f"{mixer}[fault=poison]", f"{mixer}[fault=print]", "softmax")
+    search = ("--trials", "1", "--workers", "1", "--json", "--space", "learning_rate=5e-3:3e-2")
+    done = cli.experiment("tune", *arms, out=tmp_path / "all", extra=search)
+    alone = cli.experiment("tune", "softmax", out=tmp_path / "one", extra=search)
+    assert alone.returncode == 0, alone.stderr
+    assert cli.payload(done)["variants"][-1]["best_value"] == cli.payload(alone)["variants"][0]["best_value"]
+
+
 def test_two_equal_files_with_different_neighbours_are_two_mixers(tmp_path: Path) -> None:
     for folder, scale in (("one", "1.0"), ("two", "3.0")):
         (tmp_path / folder).mkdir()

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from multiprocessing.connection import Connection
@@ -69,11 +69,23 @@ def work(pipe: Connection, setup: Setup, parent: int) -> None:
         setup: data and results folder.
         parent: process id; when it is gone, so is the worker.
     """
+    store = Store(setup.root)
+    listen(pipe, setup, lambda run, source: _serve(run, store, source, setup, Reporter(pipe, parent)))
+
+
+def listen(pipe: Connection, setup: Setup, answer: Callable[[RunConfig, Source], tuple[Any, ...]]) -> None:
+    """Load the data, then send the answer to each run that comes in, until the pipe closes.
+
+    Args:
+        pipe: runs come in as dicts of `RunConfig.to_dict`; also sent: `("unusable", reason)` where the data is not to
+            be had, `("unwritable", reason)` where the disk fails.
+        setup: data and results folder.
+        answer: to a run.
+    """
     # Ctrl-C reaches the whole group; the parent decides what happens to its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a mixer prints must not get into the JSON of a command.
     os.dup2(2, 1)
-    store = Store(setup.root)
     try:
         source = load(setup.corpus, setup.tokenizer, cache=setup.cache)
     except UsageError as error:
@@ -85,7 +97,7 @@ def work(pipe: Connection, setup: Setup, parent: int) -> None:
         except EOFError:
             return
         try:
-            pipe.send(_serve(run, store, source, setup, Reporter(pipe, parent)))
+            pipe.send(answer(run, source))
         except RecordError as error:
             pipe.send(("unwritable", str(error)))
 

@@ -36,6 +36,8 @@ class _Worker(Child):
         super().__init__(serve, setup)
         self.index = index
         self.task: _Task | None = None
+        # A user's file may do anything to its process: the next trial gets another.
+        self.spent = False
         pid = self.process.pid or 0
         self.described = {**described(pid), "parent": described(os.getpid())}
 
@@ -103,12 +105,16 @@ class _Hunt:
                     look = True
 
     def _give(self, worker: _Worker) -> None:
-        busy = [worker.task.ledger for worker in self.workers if worker.task is not None]
+        if worker.spent:
+            worker.stop()
+            worker = self._replace(worker)
+        busy = [other.task.ledger for other in self.workers if other.task is not None]
         # One trial at a time in each study where there are enough: the next point then knows all before it.
         for ledger in sorted(self.ledgers, key=lambda ledger: (busy.count(ledger), ledger.allocated())):
             attempt = ledger.take(worker.described)
             if attempt is not None:
                 worker.task = _Task(ledger, attempt)
+                worker.spent = attempt.run.file_hash is not None
                 worker.send(attempt.run.to_dict())
                 return
 
@@ -149,12 +155,17 @@ class _Hunt:
     def _bury(self, worker: _Worker) -> None:
         """A worker died: the next one takes its place, and its trial's slot gets another attempt, if any is left."""
         ended, task = worker.bury(), worker.task
-        self.workers[self.workers.index(worker)] = _Worker(worker.index, self.setup)
+        self._replace(worker)
         if task is None:
             return
         task.ledger.close(task.attempt, "died", f"its process ended with {ended}", {})
         if task.attempt.died >= task.ledger.retries:
             self.notify(task.event("ended", worker.index, status="crashed", error=f"its process ended with {ended}"))
+
+    def _replace(self, worker: _Worker) -> _Worker:
+        fresh = _Worker(worker.index, self.setup)
+        self.workers[self.workers.index(worker)] = fresh
+        return fresh
 
     def stop(self) -> None:
         for worker in self.workers:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 from harness import environment
 from harness.config import RunConfig
-from harness.data import Source, load
-from harness.errors import RecordError, UsageError
-from harness.execute.worker import Reporter, Setup, attempt
+from harness.data import Source
+from harness.execute.worker import Reporter, Setup, attempt, listen
 from harness.records import Store
 from harness.registry import find
 from harness.train import Moment
@@ -29,22 +27,7 @@ def serve(pipe: Connection, setup: Setup, parent: int) -> None:
         setup: data and results folder.
         parent: process id; when it is gone, so is the worker.
     """
-    # Ctrl-C reaches the whole group; the parent decides what happens to its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        source = load(setup.corpus, setup.tokenizer, cache=setup.cache)
-    except UsageError as error:
-        pipe.send(("unusable", str(error)))
-        return
-    while True:
-        try:
-            run = RunConfig.from_dict(pipe.recv())
-        except EOFError:
-            return
-        try:
-            pipe.send(_trial(run, source, setup, [Reporter(pipe, parent), _asks(pipe)]))
-        except RecordError as error:
-            pipe.send(("unwritable", str(error)))
+    listen(pipe, setup, lambda run, source: _trial(run, source, setup, [Reporter(pipe, parent), _asks(pipe)]))
 
 
 def _asks(pipe: Connection) -> Callable[[Moment], bool]:
