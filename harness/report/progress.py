@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
+from typing import TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -11,8 +12,37 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from harness.events import Event
 
+View = TypeVar("View", bound="LiveView")
 
-class ProgressView:
+
+class LiveView:
+    """Bars that stand while something goes on and leave nothing behind; use as a context.
+
+    Args:
+        console: where to; bars on a terminal alone.
+        bars: from the top down.
+    """
+
+    def __init__(self, console: Console, *bars: Progress) -> None:
+        self.console = console
+        self.live = Live(Group(*bars), console=console, transient=True, refresh_per_second=8)
+
+    def __enter__(self: View) -> View:
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.live.stop()
+
+    def say(self, line: str) -> None:
+        """A line that stays; the names in it are no markup."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class ProgressView(LiveView):
     """Shows the events of `execute`; use as a context.
 
     Args:
@@ -20,7 +50,6 @@ class ProgressView:
     """
 
     def __init__(self, console: Console) -> None:
-        self.console = console
         self.total = self.left = self.done = 0
         self.started = time.monotonic()
         self.shares: dict[int, float] = {}
@@ -39,17 +68,7 @@ class ProgressView:
             console=console,
         )
         self.all: TaskID | None = None
-        self.live = Live(Group(self.whole, self.each), console=console, transient=True, refresh_per_second=8)
-
-    def __enter__(self) -> ProgressView:
-        if self.console.is_terminal:
-            self.live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.live.stop()
+        super().__init__(console, self.whole, self.each)
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -95,12 +114,7 @@ class ProgressView:
         if failed or not self.console.is_terminal:
             result = f"{event.status}: {event.error}" if failed else "done"
             count = self.total - self.left + self.done
-            self.console.print(
-                f"[{count}/{self.total}] {event.label} seed {event.seed}: {result}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+            self.say(f"[{count}/{self.total}] {event.label} seed {event.seed}: {result}")
 
     def _bar(self, event: Event, description: str, loss: str, share: float) -> None:
         if event.worker not in self.bars:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from types import TracebackType
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from harness.events import Event
 from harness.report.columns import DIGITS
 from harness.report.formats import fixed
-from harness.report.progress import duration
+from harness.report.progress import LiveView, duration
 
 
-class StudyView:
+class StudyView(LiveView):
     """Shows the events of `search`; use as a context.
 
     Args:
@@ -24,7 +22,6 @@ class StudyView:
     """
 
     def __init__(self, console: Console) -> None:
-        self.console = console
         self.started = time.monotonic()
         self.total = self.left = self.done = 0
         self.best: dict[str, float] = {}
@@ -46,17 +43,7 @@ class StudyView:
             TextColumn("{task.fields[state]}"), console=console,
         )  # fmt: skip
         self.all = self.whole.add_task("trials", total=0, left="")
-        self.live = Live(Group(self.whole, self.each, self.work), console=console, transient=True, refresh_per_second=8)
-
-    def __enter__(self) -> StudyView:
-        if self.console.is_terminal:
-            self.live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.live.stop()
+        super().__init__(console, self.whole, self.each, self.work)
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -109,9 +96,4 @@ class StudyView:
             words = f"pruned at {fixed(value, DIGITS)}" if event.status == "stopped" else fixed(value, DIGITS)
             words = f"{event.status}: {event.error}" if failed else f"{words}, best {best}"
             count = self.total - self.left + self.done
-            self.console.print(
-                f"[{count}/{self.total}] {label} trial {event.seed}: {words}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
+            self.say(f"[{count}/{self.total}] {label} trial {event.seed}: {words}")
