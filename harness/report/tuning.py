@@ -60,7 +60,8 @@ def render_tuning(result: TuneResult, width: int) -> RenderableType:
     parts: list[RenderableType] = [Text(wrapped(_title(result), measure), "bold"), Text(_subtitle(result), "dim")]
     if not result.complete:
         parts.append(Text("partial: some trials are missing", "bold yellow"))
-    parts += [Text(""), table, Text("")]
+    parts += [Text(""), table]
+    parts += [Text("")] * bool(_bests(result))
     parts += [Text(wrapped(f"best: {text.replace(',', ', ')}", measure, 6)) for text in _bests(result)]
     if any(variant.importances for variant in result.variants):
         parts += [Text(""), *(Text(wrapped(f"- {line}", measure, 2)) for line in _importances(result))]
@@ -169,7 +170,7 @@ def _subtitle(result: TuneResult) -> str:
 
 def _bests(result: TuneResult) -> list[str]:
     return [
-        f"{arm_text(variant.label, best.settings)}" + ("  (trial 0, the defaults)" if best.slot == 0 else "")
+        f"{arm_text(variant.label, best.settings)}" + ("  (trial 0: the defaults)" if best.slot == 0 else "")
         for variant in result.variants
         for best in [variant.best]
         if best is not None
