@@ -43,6 +43,7 @@ class Request:
         step_ms: measured time of a training step by arm, for `seconds`.
         noise_floor: the baseline against its twin of another start, in place of the arms.
         cache: folder for trained tokenizers.
+        command: that asked for it, as typed.
         question, expectation, metric: as declared.
     """
 
@@ -58,6 +59,7 @@ class Request:
     step_ms: Mapping[str, float] | None = None
     noise_floor: bool = False
     cache: Path | None = None
+    command: str = ""
     question: str = ""
     expectation: str = ""
     metric: str = "val_loss_nats"
@@ -105,6 +107,7 @@ def plan(request: Request, *, cuda: bool) -> Plan:
     shown = {name: resolved(getattr(planned[0].runs[0], name)) for name in SECTIONS}
     return Plan(
         name=request.name,
+        command=request.command,
         question=request.question,
         expectation=request.expectation,
         metric=request.metric,

@@ -55,6 +55,7 @@ class Plan:
         source: the data of all arms.
         corpus, tokenizer: how workers load it again.
         settings: preset and shared sections, for the reader.
+        command: that asked for it.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Plan:
     corpus: str
     tokenizer: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
 
     @property
     def key(self) -> str:
@@ -113,6 +115,7 @@ class Plan:
             settings=dict(self.settings),
             arms=rows,
             timing=timing,
+            command=self.command,
         )
 
 

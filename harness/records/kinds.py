@@ -212,6 +212,7 @@ class ExperimentFile(Record):
             `budget`) with the `costs` of each; of a noise floor the `twin` and the `comparisons` it speaks for.
         arms: the rows.
         timing: key of the timing record.
+        command: that asked for it.
         notes: what a reader should know.
     """
 
@@ -228,6 +229,7 @@ class ExperimentFile(Record):
     settings: dict[str, Any]
     arms: list[Arm]
     timing: str | None = None
+    command: str = ""
     notes: str = ""
 
     @property
