@@ -16,6 +16,8 @@ class Experiment:
         expectation: what its author expects, and on which grounds.
         metric: the one metric that verdicts are given on.
         arms: arms as the command line writes them, `NAME[field=value,...]`; the first is the baseline.
+        task: a synthetic task in the place of text.
+        preset: size and recipe; the task's own, or `quick`, unless given.
         settings: fields of the sections, `{"train": {"steps": 500}}`, on top of the preset.
     """
 
@@ -23,4 +25,6 @@ class Experiment:
     expectation: str
     metric: str = "val_loss_nats"
     arms: tuple[str, ...]
+    task: str | None = None
+    preset: str | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
