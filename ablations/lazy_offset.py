@@ -5,8 +5,8 @@ from harness.declare import Experiment
 EXPERIMENT = Experiment(
     question="Does the start of tau, its being learned, its division by n, or a renormalised row change the loss?",
     expectation="A start of 0 is softmax and the best early on; -1 cuts every weight under 1/n, starts almost silent "
-    "and ends no better. A fixed -1 loses more than a learned one. Not divided by n, an offset of -0.01 cuts nearly all "
-    "weights of long rows. A renormalised row wins back what the silent start costs.",
+    "and ends no better. A fixed -1 loses more than a learned one. Not divided by n, -0.01 cuts nearly all weights "
+    "of long rows. A renormalised row wins back what the silent start costs.",
     arms=(
         "lazy",
         "lazy[tau_start=-0.5]",
