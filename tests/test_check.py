@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness import commands_check
+from harness.commands import check as verb
 from harness.errors import UsageError
 from tests import cli
 
@@ -136,7 +136,7 @@ def write(folder: Path, body: str = "", more: str = FULL) -> Path:
 
 
 def check(file: Path, *claims: str) -> dict[str, Any]:
-    (checked,) = commands_check.check([str(file)], claims, lambda word: None)
+    (checked,) = verb.check([str(file)], claims, lambda word: None)
     return checked.payload()
 
 
@@ -209,11 +209,11 @@ def test_a_mistake_on_the_command_line_is_one_line_and_exit_2() -> None:
 )
 def test_what_cannot_be_checked_is_said_before_the_first_claim(names: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        commands_check.check(names, [], lambda word: None)
+        verb.check(names, [], lambda word: None)
 
 
 @pytest.mark.parametrize(("text", "says"), [("x = 1\n", "exports no SPEC"), ("raise KeyError\n", "fails on import")])
 def test_a_file_without_a_spec_or_that_raises_is_said(text: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text(text)
     with pytest.raises(UsageError, match=says):
-        commands_check.check([str(tmp_path / "other.py")], [], lambda word: None)
+        verb.check([str(tmp_path / "other.py")], [], lambda word: None)

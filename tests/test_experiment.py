@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from harness import arms, commands, experiment, registry
+from harness import arms, experiment, registry
 from harness.arms import function_of, parse, switch_arms
+from harness.commands import experiments
 from harness.errors import UsageError
 from harness.experiment import Plan, Request, plan
 from harness.presets import PRESETS
@@ -124,18 +125,18 @@ def test_an_ablation_has_full_each_off_each_alone_and_all_off_once_each() -> Non
 def test_every_declared_experiment_can_be_planned_and_says_what_it_expects() -> None:
     assert "lazy_parts" in registry.experiments()
     for name in registry.experiments():
-        names, declared = commands.ablation(name)
+        names, declared = experiments.ablation(name)
         assert declared["question"] and declared["expectation"]
         assert plan(Request(arms=names, **declared), cuda=False).arms
 
 
 def test_an_unknown_ablation_names_experiments_and_variants() -> None:
     with pytest.raises(UsageError, match="did you mean 'lazy_parts'"):
-        commands.ablation("lazy_part")
+        experiments.ablation("lazy_part")
 
 
 def test_compare_without_names_starts_with_softmax_and_its_alias_and_takes_every_variant() -> None:
-    names = commands.default_arms()
+    names = experiments.default_arms()
     assert names[:2] == ["softmax", "flash"]
     assert set(registry.shipped()) <= set(names)
 

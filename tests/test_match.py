@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from harness import environment, report
-from harness.commands import prepare
+from harness.commands.experiments import prepare
 from harness.cost import MATCHES, matched, model_cost, run_cost
 from harness.equal import tokens
 from harness.errors import RecordError, UsageError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness import commands_tune
+from harness.commands import tune
 from harness.errors import UsageError
 from harness.experiment import Plan
 from harness.records import Store
@@ -39,7 +39,7 @@ def retune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pla
         monkeypatch.setattr(grid, "search", search)
         request = tuning.request(tmp_path / "out", *arms)
         request = dataclasses.replace(request, seeds=seeds)
-        return commands_tune.retuned(
+        return tune.retuned(
             request, field, Store(tmp_path / "out"), studies=studies, workers=1, notify=lambda event: None
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 import optuna
 import pytest
 
-from harness.commands_tune import TuneInterrupted
+from harness.commands.tune import TuneInterrupted
 from harness.events import Event
 from harness.records import Store
 from harness.tune.effort import Effort

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import run
-from harness import commands_tune
+from harness.commands import tune as verb
 from harness.experiment import Request
 from harness.records import Store
 from harness.tune.effort import Effort
@@ -32,7 +32,7 @@ def request(out: Path, *arms: str, **sets: str) -> Request:
 def tune(out: Path, *arms: str, effort: Effort, workers: int = 1, notify: Any = None, **terms: Any) -> TuneResult:
     """A search."""
     told = notify or (lambda event: None)
-    return commands_tune.tune(request(out, *arms), effort, Terms(**terms), Store(out), workers=workers, notify=told)
+    return verb.tune(request(out, *arms), effort, Terms(**terms), Store(out), workers=workers, notify=told)
 
 
 def trials(result: TuneResult) -> list[list[tuple[Any, ...]]]:

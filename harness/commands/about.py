@@ -1,19 +1,16 @@
-"""What `list --cost` and `--budget seconds` do: what variants cost, and how long their steps take here."""
+"""What `list` and `doctor` do: what there is, what it costs, and what runs here."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
 from typing import Any
 
-from harness import registry
-from harness.config import DataConfig, ModelConfig
+import torch
+
+from harness import environment, registry
+from harness.config import SECTIONS, DataConfig, ModelConfig
 from harness.cost import layer_cost, rest_of_block
 from harness.errors import UsageError
-from harness.events import Event
-from harness.execute import time_arms
-from harness.experiment import Request, plan
-from harness.records import Store
+from harness.fields import resolved, settings
 from harness.spec import Cost, Dims
 
 
@@ -55,17 +52,48 @@ def _plain(cost: Cost) -> dict[str, float]:
     }
 
 
-def timed(request: Request, store: Store, notify: Callable[[Event], None], *, cuda: bool) -> Request:
-    """A request for equal seconds with the step time of each arm, measured now unless this machine has done so.
+def listing() -> dict[str, Any]:
+    """Every variant with its switches, knobs and backends here, and every declared experiment."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return {
+        "variants": [_described(variant, device) for variant in registry.shipped().values()],
+        "settings": {name: resolved(section()) for name, section in SECTIONS.items()},
+        "experiments": [
+            {"name": name, "question": declared.question} for name, declared in registry.experiments().items()
+        ],
+    }
 
-    Raises:
-        UsageError: anything in it cannot be done, or an arm has no step time because it cannot train.
-    """
-    # An empty mapping asks for the arms as they are: the ones to be timed.
-    planned = plan(dataclasses.replace(request, step_ms={}), cuda=cuda)
-    store.check_writable()
-    key = time_arms(planned, store, notify)
-    record = store.timing(key) if key else None
-    measured = record.arms if record else {}
-    step_ms = {arm.label: measured[arm.timing_key]["step_ms"] for arm in planned.arms if arm.timing_key in measured}
-    return dataclasses.replace(request, step_ms=step_ms)
+
+def _described(variant: registry.Variant, device: str) -> dict[str, Any]:
+    model = ModelConfig()
+    dims = Dims(
+        model_dim=model.model_dim, num_heads=model.num_heads, num_layers=model.num_layers, length=DataConfig().length
+    )
+    known = settings(variant.spec.Config).items()
+    backends = registry.backends_here(variant.spec, device, dims)
+    return {
+        "name": variant.spec.name,
+        "source": variant.spec.source,
+        "switches": [
+            {"name": name, "default": s.default, "removes": s.role.removes, "equals": s.role.equals}
+            for name, s in known
+            if s.role.kind == "switch"
+        ],
+        "knobs": [{"name": name, "default": s.default} for name, s in known if s.role.kind == "knob"],
+        "choices": [
+            {"name": name, "default": s.default, "options": list(s.role.options)}
+            for name, s in known
+            if s.role.kind == "choice"
+        ],
+        "sizes": [{"name": name, "default": s.default} for name, s in known if s.role.kind == "size"],
+        "backends": [{"name": backend.name, "available": here, "reason": reason} for backend, here, reason in backends],
+        "aliases": sorted(variant.spec.aliases),
+    }
+
+
+def doctor() -> dict[str, Any]:
+    """This machine, and each optional backend with the reason why it cannot run here."""
+    backends = [
+        {"variant": found["name"], **backend} for found in listing()["variants"] for backend in found["backends"]
+    ]
+    return {"environment": environment.describe(), **environment.commit(), "backends": backends}

@@ -1,7 +1,8 @@
-"""What each verb of the command line does, short of printing."""
+"""What `compare`, `ablate` and `report` do: arms by name, the plan, the training, the table."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,17 +10,13 @@ from typing import Any
 
 import torch
 
-from harness import arms, environment, registry, report
-from harness.commands_equal import timed
-from harness.config import SECTIONS, DataConfig, ModelConfig
+from harness import arms, registry, report
 from harness.data import references
 from harness.errors import UsageError, unknown
 from harness.events import Event
 from harness.execute import Options, execute, needed, time_arms
 from harness.experiment import Plan, Request, plan
-from harness.fields import resolved, settings
 from harness.records import ExperimentFile, ReferenceRecord, ReferenceRow, Store
-from harness.spec import Dims
 
 
 class Interrupted(Exception):
@@ -79,6 +76,22 @@ def prepare(request: Request, store: Store | None = None, notify: Callable[[Even
     if request.budget == "seconds" and store is not None:
         request = timed(request, store, notify or (lambda event: None), cuda=cuda)
     return plan(request, cuda=cuda)
+
+
+def timed(request: Request, store: Store, notify: Callable[[Event], None], *, cuda: bool) -> Request:
+    """A request for equal seconds with the step time of each arm, measured now unless this machine has done so.
+
+    Raises:
+        UsageError: anything in it cannot be done, or an arm has no step time because it cannot train.
+    """
+    # An empty mapping asks for the arms as they are: the ones to be timed.
+    planned = plan(dataclasses.replace(request, step_ms={}), cuda=cuda)
+    store.check_writable()
+    key = time_arms(planned, store, notify)
+    record = store.timing(key) if key else None
+    measured = record.arms if record else {}
+    step_ms = {arm.label: measured[arm.timing_key]["step_ms"] for arm in planned.arms if arm.timing_key in measured}
+    return dataclasses.replace(request, step_ms=step_ms)
 
 
 def run(planned: Plan, store: Store, options: Options, notify: Callable[[Event], None]) -> report.Result:
@@ -144,53 +157,6 @@ def find_experiment(store: Store, name: str) -> ExperimentFile:
         error = unknown("recorded experiment", name, [file.stem for file in store.all_experiments()])
         raise UsageError("; skipped: ".join([str(error), *store.problems]))
     return found
-
-
-def listing() -> dict[str, Any]:
-    """Every variant with its switches, knobs and backends here, and every declared experiment."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return {
-        "variants": [_described(variant, device) for variant in registry.shipped().values()],
-        "settings": {name: resolved(section()) for name, section in SECTIONS.items()},
-        "experiments": [
-            {"name": name, "question": declared.question} for name, declared in registry.experiments().items()
-        ],
-    }
-
-
-def _described(variant: registry.Variant, device: str) -> dict[str, Any]:
-    model = ModelConfig()
-    dims = Dims(
-        model_dim=model.model_dim, num_heads=model.num_heads, num_layers=model.num_layers, length=DataConfig().length
-    )
-    known = settings(variant.spec.Config).items()
-    backends = registry.backends_here(variant.spec, device, dims)
-    return {
-        "name": variant.spec.name,
-        "source": variant.spec.source,
-        "switches": [
-            {"name": name, "default": s.default, "removes": s.role.removes, "equals": s.role.equals}
-            for name, s in known
-            if s.role.kind == "switch"
-        ],
-        "knobs": [{"name": name, "default": s.default} for name, s in known if s.role.kind == "knob"],
-        "choices": [
-            {"name": name, "default": s.default, "options": list(s.role.options)}
-            for name, s in known
-            if s.role.kind == "choice"
-        ],
-        "sizes": [{"name": name, "default": s.default} for name, s in known if s.role.kind == "size"],
-        "backends": [{"name": backend.name, "available": here, "reason": reason} for backend, here, reason in backends],
-        "aliases": sorted(variant.spec.aliases),
-    }
-
-
-def doctor() -> dict[str, Any]:
-    """This machine, and each optional backend with the reason why it cannot run here."""
-    backends = [
-        {"variant": found["name"], **backend} for found in listing()["variants"] for backend in found["backends"]
-    ]
-    return {"environment": environment.describe(), **environment.commit(), "backends": backends}
 
 
 def dry_run(planned: Plan, store: Store, options: Options) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import commands, registry
+from harness import registry
+from harness.commands import experiments
 from harness.config import SECTIONS, canonical
 from harness.errors import UsageError
 from harness.events import Event
@@ -50,7 +51,7 @@ def arms_to_tune(names: Sequence[str]) -> tuple[Sequence[str], dict[str, Any]]:
     if declared and len(names) > 1:
         raise UsageError(f"{declared[0]} is a declared experiment with arms of its own; tune it alone")
     if declared:
-        arms, words = commands.ablation(declared[0])
+        arms, words = experiments.ablation(declared[0])
         return arms, {key: value for key, value in words.items() if key != "name"}
     return names or list(registry.shipped()), {}
 
@@ -113,7 +114,7 @@ def prepare(request: Request, effort: Effort) -> tuple[Plan, dict[str, Space]]:
         UsageError: anything in it cannot be done.
     """
     effort.check()
-    planned = commands.prepare(dataclasses.replace(request, seeds=1))
+    planned = experiments.prepare(dataclasses.replace(request, seeds=1))
     return planned, spaces(planned, effort.space, _backend(request))
 
 
@@ -180,7 +181,7 @@ def tuned(request: Request, store: Store, *, studies: int) -> Plan:
     """
     if studies < 1:
         raise UsageError(f"--studies {studies}: allowed is a whole number of at least 1")
-    planned = commands.prepare(request)
+    planned = experiments.prepare(request)
     found = find_tuned(planned, shared_settings(request), store, studies=studies, backend=_backend(request))
     effort = found.effort
     choices = {
@@ -221,7 +222,7 @@ def retuned(
     Raises:
         UsageError: no such knob, or every trial of an arm failed.
     """
-    planned = commands.prepare(request)
+    planned = experiments.prepare(request)
     grid = Grid(planned, shared_settings(request), field, store, studies=studies, backend=_backend(request))
     store.check_writable()
     count = default_workers(planned.arms[0].runs[0]) if workers is None else workers
