@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from harness import ops
 from harness.contract.subject import generator
+from harness.ops import kernels
 from harness.spec import Dims
 
 COUNTS = st.integers(1, 9)
@@ -146,9 +148,9 @@ def test_scores_are_scaled_by_the_width_of_queries_and_kept_wide() -> None:
     assert ops.at_least_float32(q) is q
 
 
-@pytest.mark.parametrize("probe", [ops.flash_attn_probe, ops.xformers_probe])
-def test_a_missing_or_foreign_package_is_a_reason_and_no_error(probe: object) -> None:
-    reason = probe("cpu")  # type: ignore[operator]
+@pytest.mark.parametrize("kernel", [kernels.flash_attn, kernels.flash_attn_3, kernels.flash_attn_4, kernels.xformers])
+def test_a_missing_or_foreign_package_is_a_reason_and_no_error(kernel: Callable[..., Tensor]) -> None:
+    reason = kernels.probe(kernel)("cpu")
     assert isinstance(reason, str)
     assert reason
     assert "\n" not in reason

@@ -8,6 +8,8 @@ arXiv 2305.13245. Time O(T^2 D), state O(T D).
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 from torch import Tensor
 
 from harness import ops
-from harness.ops import costs
+from harness.ops import costs, kernels
 from harness.spec import Backend, Cost, Dims, MixerSpec, Reason, choice, size
 
 
@@ -56,12 +58,28 @@ def reference(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None = None, wi
     return torch.einsum("bhts,bshd->bthd", weights, values).to(v.dtype)
 
 
-def _no_alibi(dims: Dims, config: Config) -> Reason:
-    return "takes no ALiBi table here" if config.positions == "alibi" else None
+def _flash(dims: Dims, config: Config, *, most: int = 256, multiple: int = 1) -> Reason:
+    if config.positions == "alibi":
+        return "takes no ALiBi table here"
+    return kernels.channels(dims.head_dim, most=most, multiple=multiple)
 
 
-def _plain(dims: Dims, config: Config) -> Reason:
-    return "takes no window here" if config.window else _no_alibi(dims, config)
+def _xformers(dims: Dims, config: Config) -> Reason:
+    return "takes no window here" if config.window else _flash(dims, config, most=sys.maxsize, multiple=8)
+
+
+def _on_gpu(
+    name: str, run: Callable[..., Tensor], supports: Callable[..., Reason], dtypes: tuple[str, ...] = ("bfloat16",)
+) -> Backend:
+    return Backend(
+        name=name,
+        run=run,
+        forward=("cuda",),
+        backward=("cuda",),
+        dtypes=dtypes,
+        probe=kernels.probe(run),
+        supports=supports,
+    )
 
 
 class Layer(ops.ScoreLayer):
@@ -93,24 +111,11 @@ SPEC = MixerSpec(
     reference=reference,
     plain={},
     backends=(
-        Backend(
-            name="flash_attn",
-            run=ops.flash_attn,
-            forward=("cuda",),
-            backward=("cuda",),
-            dtypes=("bfloat16",),
-            probe=ops.flash_attn_probe,
-            supports=_no_alibi,
-        ),
+        _on_gpu("flash_attn_3", kernels.flash_attn_3, functools.partial(_flash, multiple=8)),
+        _on_gpu("flash_attn_4", kernels.flash_attn_4, functools.partial(_flash, most=128, multiple=8)),
+        _on_gpu("flash_attn", kernels.flash_attn, _flash),
         Backend(name="sdpa", run=ops.sdpa),
-        Backend(
-            name="xformers",
-            run=ops.xformers,
-            forward=("cuda",),
-            backward=("cuda",),
-            probe=ops.xformers_probe,
-            supports=_plain,
-        ),
+        _on_gpu("xformers", kernels.xformers, _xformers, dtypes=("float32", "bfloat16")),
         Backend(name="reference", run=reference),
     ),
     cost=cost,

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harness import ops
-from harness.ops import costs
+from harness.ops import costs, kernels
 from harness.ops.stick_blocks import sticks_in_blocks
 from harness.spec import Backend, Cost, Dims, MixerSpec, Reason, choice, size
 
@@ -114,13 +114,12 @@ def fla_probe(device: str) -> Reason:
         torch.autograd.grad(fla(x, x, x)[0].sum(), x)
     # A package built for another machine fails in any way it likes; each of them means "not here".
     except Exception as error:
-        text = str(error).strip()
-        return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no reason'}"
+        return kernels.failure(error)
     return None
 
 
 def _wide_heads(dims: Dims, config: Config) -> Reason:
-    return f"takes heads of at most 256 channels, not {dims.head_dim}" if dims.head_dim > 256 else None
+    return kernels.channels(dims.head_dim, most=256)
 
 
 class Layer(ops.ScoreLayer):

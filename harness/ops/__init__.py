@@ -1,7 +1,7 @@
 """Maths and modules that two variants share; a variant imports this room and `spec`, nothing else."""
 
 from harness.ops.elastic import elastic_attention
-from harness.ops.fused import flash_attn, flash_attn_probe, sdpa, xformers, xformers_probe
+from harness.ops.fused import sdpa
 from harness.ops.masks import at_least_float32, repeat_heads, scores, softmax_weights, visible, visible_count
 from harness.ops.positions import alibi_slopes, distance_bias, rotate
 from harness.ops.projected import KeyValueCache, ScoreLayer
@@ -13,8 +13,6 @@ __all__ = [
     "at_least_float32",
     "distance_bias",
     "elastic_attention",
-    "flash_attn",
-    "flash_attn_probe",
     "repeat_heads",
     "rotate",
     "scores",
@@ -22,6 +20,4 @@ __all__ = [
     "softmax_weights",
     "visible",
     "visible_count",
-    "xformers",
-    "xformers_probe",
 ]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness.ops import kernels
 from harness.ops.masks import at_least_float32
 from harness.spec import Reason
 
@@ -159,6 +160,5 @@ def mamba_ssm_probe(device: str) -> Reason:
         torch.autograd.grad(y.sum(), x)
     # A package built for another machine fails in any way it likes; each of them means "not here".
     except Exception as error:
-        text = str(error).strip()
-        return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no reason'}"
+        return kernels.failure(error)
     return None
