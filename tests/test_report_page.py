@@ -3,8 +3,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from harness.report.figures import FIGURES
 from harness.report.measured import undefined
 from tests import fakes
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 STEPS = 240
 
 
@@ -68,7 +65,7 @@ def test_the_page_stands_alone(measured: tuple[ExperimentFile, Store]) -> None:
     page = page_of(measured)
     outside = re.findall(r'(?:src|href)="(?!data:)([^"]*)"|url\(|@import|<script|<iframe', page)
     assert outside == []
-    assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]*", "", page)
+    assert "://" not in re.sub(r"base64,[A-Za-z0-9+/=]*", "", page)
 
 
 def test_every_figure_of_the_page_lies_beside_it_as_svg_and_png(measured: tuple[ExperimentFile, Store]) -> None:
@@ -148,30 +145,3 @@ def test_the_values_as_json_have_one_entry_a_seed(measured: tuple[ExperimentFile
     found = measured_payload(findings(*measured))
     assert [entry["sink_1_percent"] for entry in found["arms"]["lazy"]["sink"]] == [0.0] * 3
     assert undefined(findings(*measured)) == ["scalars: not defined: the variant declares no scalars (softmax)"]
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_a_browser_shows_all_figures_without_a_word_of_complaint(
-    measured: tuple[ExperimentFile, Store], tmp_path: Path
-) -> None:
-    page, *files = write_page(*measured)
-    probe = tmp_path / "probe.html"
-    # Counts the pictures that decoded, and what was fetched; the page itself has no script.
-    script = (
-        "<script>addEventListener('load', () => { const all = [...document.images];"
-        "document.title = 'drawn ' + all.filter(i => i.complete && i.naturalWidth > 100).length + ' of ' + all.length"
-        " + ', fetched ' + performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length"
-        "})</script>"
-    )
-    probe.write_text(page.read_text().replace("</body>", f"{script}</body>"))
-    done = subprocess.run(
-        [
-            str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0",
-            f"--user-data-dir={tmp_path / 'profile'}", "--host-resolver-rules=MAP * ~NOTFOUND",
-            "--virtual-time-budget=5000", "--dump-dom", probe.as_uri(),
-        ],
-        capture_output=True, text=True, timeout=180,
-    )  # fmt: skip
-    count = len(files) // 2
-    assert f"<title>drawn {count} of {count}, fetched 0</title>" in done.stdout, done.stderr[-2000:]
-    assert "CONSOLE" not in done.stderr

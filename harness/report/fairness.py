@@ -62,13 +62,17 @@ def _sizes(rows: Sequence[Row], runs: Sequence[RunConfig]) -> str:
         words.append(f"parameters: {span(sizes)}{apart}")
     models = [run.model for run in runs]
     words.append(
-        f"{span([m.num_layers for m in models])} layers, width {span([m.model_dim for m in models])}, "
-        f"{span([m.num_heads for m in models])} heads"
+        f"{_counted([m.num_layers for m in models], 'layer')}, width {span([m.model_dim for m in models])}, "
+        f"{_counted([m.num_heads for m in models], 'head')}"
     )
     tokens = [run.train.steps * run.train.batch_size * run.data.length for run in runs]
     lengths = [run.data.length for run in runs]
     words.append(f"trained on {span(tokens)} tokens in sequences of {span(lengths)}")
     return ("" if sizes else "model: ") + "; ".join(words)
+
+
+def _counted(numbers: Sequence[int], word: str) -> str:
+    return f"{span(numbers)} {word}{'s' * (set(numbers) != {1})}"
 
 
 def _seeds(experiment: ExperimentFile, rows: Sequence[Row]) -> str:

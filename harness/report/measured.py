@@ -28,6 +28,7 @@ class Quantity:
         measure, value: where it stands in the records.
         title: with its unit.
         digits: decimals.
+        place: of a value that is a list, which of its numbers.
         proxy: whether it stands in for what is not defined for weights that need not sum to one.
     """
 
@@ -36,12 +37,22 @@ class Quantity:
     title: str
     digits: int = 2
     proxy: bool = False
+    place: int | None = None
+
+    def of(self, arm: ArmFindings) -> list[float]:
+        """Its values in an arm, one a run that has it."""
+        if self.place is None:
+            return arm.values(self.measure, self.value)
+        rows = arm.lists(self.measure, self.value)
+        return [] if rows is None else [float(value) for value in rows[:, self.place]]
 
 
 QUANTITIES = (
-    Quantity("sink", "sink_1_percent", "Sink_1, raw (% of heads)", 1),
-    Quantity("sink", "sink_1_proxy_percent", "Sink_1, rows divided by their mass (%)", 1, proxy=True),
-    Quantity("sink", "sink_largest_percent", "largest Sink_k, raw (%)", 1),
+    Quantity("sink", "sink_1_percent", "Sink_1, raw, epsilon 0.3 (% of heads)", 1),
+    Quantity("sink", "sink_1_by_epsilon_percent", "the same at epsilon 0.1", 1, place=0),
+    Quantity("sink", "sink_1_by_epsilon_percent", "the same at epsilon 0.5", 1, place=3),
+    Quantity("sink", "sink_1_proxy_percent", "Sink_1, rows over their mass (% of heads)", 1, proxy=True),
+    Quantity("sink", "sink_largest_percent", "largest Sink_k, raw (% of heads)", 1),
     Quantity("sink", "first_token_mass_percent", "share of the mass on the first token (%)", 1, proxy=True),
     Quantity("sink", "first_weight_trigger_mean", "weight on BOS at triggers", 3),
     Quantity("sink", "first_weight_other_mean", "weight on BOS elsewhere", 3),
@@ -66,25 +77,37 @@ QUANTITIES = (
     Quantity("collapse", "token_cosine_centred", "token cosine, mean removed", 3),
     Quantity("repeated", "moved_at_the_end", "move of a repeated token", 4),
     Quantity("scale", "largest_over_median_activation", "largest / median activation", 1),
+    Quantity("scale", "kurtosis_by_depth", "kurtosis at the end (3 is normal)", 1, place=-1),
+    Quantity(
+        "scale", "first_token_norm_over_rest_by_depth", "norm of the stream at the end, first / rest", 2, place=-1
+    ),
     Quantity("scale", "first_v_norm_over_rest", "value norm, first / rest", 2),
     Quantity("scale", "first_k_norm_over_rest", "key norm, first / rest", 2),
     Quantity("scale", "score_range", "range of the scores", 1),
-    Quantity("recall", "recall_loss_nats", "loss on repeated pairs (nats)", 4),
-    Quantity("recall", "other_loss_nats", "loss on new pairs (nats)", 4),
+    Quantity("recall", "recall_loss_nats", "loss on repeated pairs (nats/token)", 4),
+    Quantity("recall", "other_loss_nats", "loss on new pairs (nats/token)", 4),
     Quantity("scalars", "tau_mean", "tau, mean (threshold -tau/n)", 3),
 )
 
 
 def shown(findings: Findings) -> list[tuple[Quantity, list[list[float]]]]:
     """The quantities that any arm has, each with the values of every arm, one a seed."""
-    lines = [(q, [arm.values(q.measure, q.value) for arm in findings.arms]) for q in (*QUANTITIES, *_lengths(findings))]
+    lines = [(q, [q.of(arm) for arm in findings.arms]) for q in (*QUANTITIES, *_lengths(findings))]
     return [(quantity, values) for quantity, values in lines if any(values)]
 
 
 def _lengths(findings: Findings) -> list[Quantity]:
     records = [record for arm in findings.arms for record in arm.last("extrapolation")]
-    factors = sorted({factor for record in records for factor in record.values.get("factors", [])})
-    return [Quantity("extrapolation", f"loss_nats_at_{f}x", f"loss at {f}x the length (nats)", 4) for f in factors]
+    # An arm that cannot be run so far has no such value; of arms on one report split all have the same factors.
+    factors: list[int] = max((record.values.get("factors", []) for record in records), key=len, default=[])
+    end = "loss_nats_by_factor"
+    names = {name for record in records for name in record.values if name.endswith(end)}
+    kinds = {name: name.removesuffix(end).rstrip("_") for name in sorted(names, key=len)}
+    return [
+        Quantity("extrapolation", name, f"{kind} loss at {factor}x the length (nats/token)".strip(), 4, place=place)
+        for name, kind in kinds.items()
+        for place, factor in enumerate(factors)
+    ]
 
 
 def cell(quantity: Quantity, values: list[float]) -> str:

@@ -18,6 +18,9 @@ from harness.report.measured import cell, shown, undefined
 from harness.report.page_style import STYLE
 from harness.report.rows import Result
 
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""What a browser may load for the page: nothing that is not inside it."""
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -97,24 +100,24 @@ def _page(table: Result, found: Findings, pictures: Sequence[Picture]) -> str:
         "<h2>Table</h2>",
         _table(table),
         _list(table.notes, ""),
+        "<h3>What the arms share</h3>",
+        _list(table.fairness, "quiet"),
+        "<h3>How to read it</h3>",
         _list(table.reading, "quiet"),
-        "<h2>What was measured inside the models</h2>" if found.arms else "",
+        "<h2>What was measured inside the models</h2>",
         _list(found.remark, "remark"),
         _measured(found),
         _list(undefined(found), "quiet"),
         *(_figure(picture) for picture in pictures if picture.svg),
         _absent(pictures),
-        "<h2>What the arms share</h2>",
-        _list(table.fairness, "quiet"),
         "<h2>Rebuild</h2>",
-        f"<p>From the records: <code>python run.py report {_text(experiment.stem)} --html</code>. "
-        f"Every number above stands in a record under <code>runs/</code>, <code>timings/</code> or "
-        f"<code>measurements/</code>; nothing is taken from the process that drew this page.</p>",
+        _rebuild(experiment),
         f'<p class="quiet">Settings: <code>{_text(_settings(experiment))}</code></p>',
     ]
     body = "\n".join(part for part in parts if part)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
         f"<title>{_text(experiment.name)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n"
@@ -132,7 +135,7 @@ def _table(table: Result) -> str:
     for index in range(len(found[0].cells)):
         trivial = index >= len(table.arms)
         verdict = "" if trivial else table.arms[index].verdict.split(" ")[0]
-        cells = "".join(f"<td{_side(column.numeric)}>{_text(column.cells[index])}</td>" for column in found)
+        cells = "".join(f"<td{_side(column.numeric)}>{_broken(column.cells[index])}</td>" for column in found)
         lines.append(f'<tr class="{"trivial" if trivial else _text(verdict)}">{cells}</tr>')
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
@@ -141,7 +144,7 @@ def _measured(found: Findings) -> str:
     lines = shown(found)
     if not lines:
         return f"<p>Nothing was measured; <code>python run.py measure {_text(found.experiment.name)}</code> would.</p>"
-    head = "".join(f"<th{_side(True)}>{_text(arm.label)}</th>" for arm in found.arms)
+    head = "".join(f"<th{_side(True)}>{_broken(arm.label)}</th>" for arm in found.arms)
     rows = "".join(
         f"<tr><td>{_text(quantity.title)}{' <small>proxy</small>' if quantity.proxy else ''}</td>"
         + "".join(f"<td{_side(True)}>{_text(cell(quantity, values))}</td>" for values in every)
@@ -168,6 +171,15 @@ def _absent(pictures: Sequence[Picture]) -> str:
     return "<h2>Not shown</h2>" + _list(lines, "quiet") if lines else ""
 
 
+def _rebuild(experiment: ExperimentFile) -> str:
+    again = f"<p>Train it again: <code>{_text(experiment.command)}</code></p>" if experiment.command else ""
+    return (
+        f"<p>This page: <code>python run.py report {_text(experiment.stem)} --html</code>. Every number on it stands "
+        "in a record under <code>runs/</code>, <code>timings/</code>, <code>references/</code> or "
+        f"<code>measurements/</code>; nothing is taken from the process that drew it.</p>{again}"
+    )
+
+
 def _settings(experiment: ExperimentFile) -> str:
     sections = {name: values for name, values in experiment.settings.items() if isinstance(values, dict)}
     chosen = {name: sections[name] for name in ("model", "train", "data") if name in sections}
@@ -183,6 +195,11 @@ def _list(lines: Sequence[str], kind: str) -> str:
 
 def _side(numeric: bool) -> str:
     return ' class="number"' if numeric else ""
+
+
+def _broken(label: str) -> str:
+    """The name of an arm, with places where a narrow column may break it."""
+    return _text(label).replace("[", "<wbr>[").replace(",", ",<wbr>")
 
 
 def _text(text: str) -> str:

@@ -9,13 +9,15 @@ h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 .question { font-size: 1.1rem; font-weight: 600; margin: 0; }
 .quiet { color: #555; font-size: .85rem; }
 .warning { color: #8a4b00; }
-.remark { font-weight: 600; }
+h3 { font-size: .95rem; margin: 1.2rem 0 .3rem; }
+ul { margin: .5rem 0; }
+.remark li:first-child { font-weight: 600; }
 ul { padding-left: 1.2rem; }
 code { font-size: .85rem; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .6rem .2rem 0; text-align: left; vertical-align: bottom; }
-th { border-bottom: 1.5px solid #1a1a1a; overflow-wrap: anywhere; max-width: 9rem; }
+th { border-bottom: 1.5px solid #1a1a1a; max-width: 9rem; }
 th small { font-weight: 400; color: #555; }
 td.number, th.number { text-align: right; }
 td.number { white-space: pre; }
@@ -25,5 +27,12 @@ tr.trivial td { color: #666; }
 figure { margin: 0; break-inside: avoid; }
 figure img { width: 100%; height: auto; }
 figcaption { color: #555; font-size: .85rem; }
-@media print { body { font-size: 10pt; } main { max-width: none; padding: 0; } .wide { overflow: visible; } }
+@media print {
+  @page { margin: 14mm; }
+  body { font-size: 10pt; } main { max-width: none; padding: 0; }
+  .wide { overflow: visible; } table { font-size: 7.5pt; } thead { display: table-row-group; }
+  h2, h3 { break-after: avoid; } tr { break-inside: avoid; }
+  tbody tr:nth-child(even) { background: none; } tbody td { border-bottom: .5px solid #ddd; }
+  figure img { max-height: 235mm; width: auto; max-width: 100%; display: block; margin: 0 auto; }
+}
 """

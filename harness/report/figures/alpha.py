@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 NAME = "alpha"
 TITLE = "Weight on the first token"
 CAPTION = (
-    "Distribution of alpha_1, the mean weight on the first key, over sequences, layers, heads and seeds. Dotted: the "
-    "thresholds 0.1, 0.2, 0.3 and 0.5; Sink_1 is what lies right of one. Right: rows divided by their mass (proxy)."
+    "Distribution of alpha_1, the mean weight on the first key, over sequences, layers, heads and seeds. Dotted: "
+    "thresholds of 0.1, 0.2, 0.3 and 0.5; Sink_1 is the share to the right of 0.3."
 )
 NEEDS = "sink"
 

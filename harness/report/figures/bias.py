@@ -27,6 +27,8 @@ def draw(result: Result, findings: Findings) -> Figure | None:
         return None
     length = int(result.experiment.settings["data"]["length"])
     figure, grid = panels(len(found), columns=2, height=2.4)
+    for axes in grid[1:]:
+        axes.sharey(grid[0])
     for axes, (label, table) in zip(grid, found, strict=True):
         reach = min(length, table.shape[-1])
         for layer, heads in enumerate(table):

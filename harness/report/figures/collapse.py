@@ -15,14 +15,15 @@ NAME = "collapse"
 TITLE = "Collapse by depth"
 CAPTION = (
     "Of the residual stream before the first layer (depth 0) and after each. Relative residual: 0 where all tokens are "
-    "alike. Last panel: how far the last token moves when one token is repeated once more."
+    "alike. Last panel: how far the last token moves, relative to its norm, when one token is repeated once more; "
+    "under 1e-7, which is rounding, marks stand at 1e-7."
 )
 NEEDS = "collapse"
 _PANELS = (
-    ("relative_residual_by_depth", "relative residual"),
-    ("effective_rank_by_depth", "effective rank"),
+    ("relative_residual_by_depth", "relative residual (0 to 1)"),
+    ("effective_rank_by_depth", "effective rank (dimensions)"),
     ("token_cosine_by_depth", "token cosine"),
-    ("token_cosine_centred_by_depth", "token cosine, mean removed"),
+    ("token_cosine_centred_by_depth", "cosine, mean removed"),
 )
 
 
@@ -46,6 +47,6 @@ def draw(result: Result, findings: Findings) -> Figure | None:
     doubling(last)
     last.set_yscale("log")
     last.set_xlabel("copies of one token")
-    last.set_ylabel("relative move")
+    last.set_ylabel("move over norm")
     legend(figure, grid[0])
     return figure

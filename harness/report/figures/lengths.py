@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 NAME = "extrapolation"
 TITLE = "Longer sequences than trained on"
 CAPTION = (
-    "Report split. Loss of the targets up to each position in sequences of eight times the training length (dotted "
-    "line); on a task, the targets of the primary metric in a panel of their own."
+    "Report split, sequences of up to eight times the training length (dotted line). A mark is the mean loss of the "
+    "targets of one quarter of the training length, at its end; on a task, the triggers have a panel of their own."
 )
 NEEDS = "extrapolation"
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from harness.report.figures.style import MAP, PALEST, WIDTH
 from harness.report.findings import Findings
+from harness.report.layout import fold
 from harness.report.rows import Result
 
 if TYPE_CHECKING:
@@ -22,10 +23,13 @@ CAPTION = (
 )
 NEEDS = "example"
 HEADS = 2
+COLUMNS = 3
+TITLE_WIDTH = 28
+"""Characters of a title that a panel has room for."""
 
 
 def draw(result: Result, findings: Findings) -> Figure | None:
-    """A map a head, two arms side by side."""
+    """A map a head, row after row."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap, PowerNorm
     from matplotlib.figure import Figure
@@ -36,22 +40,25 @@ def draw(result: Result, findings: Findings) -> Figure | None:
         if maps is not None:
             heads = maps[0, -1, :HEADS]
             words = [str(word) for word in records[0].values["tokens"]]
-            found += [(f"{arm.label}, head {head + 1}", one, words) for head, one in enumerate(heads)]
+            found += [(_title(arm.label, head + 1), one, words) for head, one in enumerate(heads)]
     if not found:
         return None
     shades = colormaps[MAP](np.linspace(PALEST, 1, 256))
     colours = ListedColormap(shades).with_extremes(bad="white", under="#D55E00")
-    rows = -(-len(found) // 2)
-    figure = Figure(figsize=(WIDTH, 3.9 * rows), layout="constrained")
-    grid = figure.subplots(rows, 2, squeeze=False).flatten().tolist()
+    across = min(COLUMNS, max(2, len(found)))
+    rows = -(-len(found) // across)
+    figure = Figure(figsize=(WIDTH, (WIDTH / across + 0.25) * rows + 0.5), layout="constrained")
+    grid = figure.subplots(rows, across, squeeze=False).flatten().tolist()
+    small = 6 if across < COLUMNS else 4.5
     image = None
     for axes, (title, weights, words) in zip(grid, found, strict=False):
         # The square root of the weight: most weights are small, and a linear scale would show them all alike.
         scale = PowerNorm(0.5, vmin=0, vmax=1)
         image = axes.imshow(np.where(weights == 0, np.nan, weights), cmap=colours, norm=scale, interpolation="nearest")
         places, shown = range(len(words)), [_visible(word) for word in words]
-        axes.set_xticks(places, shown, fontsize=6, rotation=90 if max(map(len, shown)) > 2 else 0)
-        axes.set_yticks(places, shown, fontsize=6)
+        axes.set_xticks(places, shown, fontsize=small, rotation=90 if max(map(len, shown)) > 2 else 0)
+        axes.set_yticks(places, shown, fontsize=small)
+        axes.tick_params(length=1.5, pad=1.5)
         axes.grid(False)
         axes.set_title(title)
         axes.set_xlabel("key (token)")
@@ -59,8 +66,13 @@ def draw(result: Result, findings: Findings) -> Figure | None:
     for spare in grid[len(found) :]:
         spare.remove()
     if image is not None:
-        figure.colorbar(image, ax=grid[: len(found)], location="bottom", shrink=0.5, aspect=40, label="weight")
+        label = "weight (steps of its square root)"
+        figure.colorbar(image, ax=grid[: len(found)], location="bottom", shrink=0.5, aspect=40, label=label)
     return figure
+
+
+def _title(label: str, head: int) -> str:
+    return "\n".join(fold(f"{label}, head {head}", ",[ ", TITLE_WIDTH))
 
 
 def _visible(word: str) -> str:

@@ -29,14 +29,19 @@ def draw(result: Result, findings: Findings) -> Figure | None:
     taus = [(arm.label, path) for arm in findings.arms if (path := arm.path("scalars", "tau")) and len(path[0]) > 1]
     figure, grid = panels(2 + len(taus), height=2.4)
     for axes, (measure, name, label) in zip(
-        grid, (("sink", "sink_1_percent", "Sink_1 (%)"), ("mass", "row_mass_mean", "row mass")), strict=False
+        grid,
+        (("sink", "sink_1_percent", "Sink_1 (%)"), ("mass", "row_mass_mean", "row mass (sum of weights)")),
+        strict=False,
     ):
         for index, arm in enumerate(findings.arms):
             found = _by_step(arm, measure, name)
             if found is not None:
                 band(axes, found[0], found[1], arm.label, index)
+        axes.set_title("all arms")
         axes.set_ylabel(label)
     grid[0].set_ylim(-3, 103)
+    for axes in grid[3:]:
+        axes.sharey(grid[2])
     for axes, (label, (steps, values)) in zip(grid[2:], taus, strict=True):
         for layer in range(values.shape[1]):
             for head in range(values.shape[2]):
@@ -47,7 +52,7 @@ def draw(result: Result, findings: Findings) -> Figure | None:
                     linestyle=DASHES[head % len(DASHES)],
                 )
         axes.set_title(label)
-        axes.set_ylabel("-tau (threshold times n)")
+        axes.set_ylabel("-tau (weight times n)")
     for axes in grid:
         axes.set_xlabel("training step")
         whole_steps(axes)

@@ -20,7 +20,9 @@ NEEDS = "mass"
 def draw(result: Result, findings: Findings) -> Figure | None:
     """Two panels, one line an arm."""
     figure, both = panels(2)
-    for axes, name, label in zip(both, ("mass", "first"), ("row mass", "weight on the first token"), strict=True):
+    for axes, name, label in zip(
+        both, ("mass", "first"), ("row mass (sum of weights)", "weight on the first token"), strict=True
+    ):
         for index, arm in enumerate(findings.arms):
             rows = arm.arrays("mass", name)
             if rows is not None:
