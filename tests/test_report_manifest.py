@@ -6,8 +6,13 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
+
 from harness import report
+from harness.arms import apart, parse
+from harness.registry import experiments
 from harness.report.manifest import write_manifest
+from tests import cli
 from tests.fakes import PARTS, SAME, study
 
 
@@ -41,3 +46,28 @@ def test_arms_that_failed_or_are_missing_have_a_word_in_the_verdict(tmp_path: Pa
     _, store = study(tmp_path, outcomes)
     (found,) = json.loads(write_manifest(store).read_text()).values()
     assert found["verdict"] == "against softmax: lazy worse (failed), lazy[bias=off] not run"
+
+
+def test_a_declared_experiment_on_a_task_runs_on_it_with_its_own_expectation(tmp_path: Path) -> None:
+    done = cli.run("ablate", "lazy_sink", "--dry-run", "--json", "--seeds", "1", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = cli.payload(done)
+    assert found["experiment"].startswith("lazy_sink-") and "backcopy-1" in found["corpus"]
+    assert len(found["runs"]) == 8
+
+
+@pytest.mark.parametrize("name", sorted(experiments()))
+def test_a_declared_experiment_says_what_it_expects_and_its_arms_exist(name: str) -> None:
+    declared = experiments()[name]
+    assert declared.question.endswith("?") and len(declared.expectation) > 40
+    found = apart([parse(arm) for arm in declared.arms])
+    assert len({arm.label for arm in found}) == len(declared.arms)
+
+
+def test_page_and_manifest_are_written_by_one_command(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert cli.experiment("compare", "softmax", out=out, extra=("--seeds", "2")).returncode == 0
+    done = cli.run("report", "compare", "--html", "--json", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    (entry,) = json.loads((out / "manifest.json").read_text()).values()
+    assert entry["command"].startswith("python run.py compare softmax") and len(entry["tables"]) == 2

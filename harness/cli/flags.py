@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,13 +68,16 @@ class Setting(Common):
     dry_run: bool = False
     """Say what would be trained, and stop."""
 
-    def request(self, *, name: str, arms: Sequence[str], task: Task | None = None, **more: Any) -> Request:
+    def request(
+        self, *, name: str, arms: Sequence[str], task: Task | None = None, preset: str | None = None, **more: Any
+    ) -> Request:
         """What these flags ask of the arms.
 
         Args:
             name: of the experiment.
             arms: as text.
             task: a synthetic task in the place of text.
+            preset: size, where no flag names one; the task's own, or `quick`, unless given.
             more: further fields of the request.
 
         Raises:
@@ -90,10 +95,11 @@ class Setting(Common):
             name=name,
             arms=arms,
             baseline=self.baseline,
-            preset=self.preset or (task.preset if task else "quick"),
+            preset=self.preset or preset or (task.preset if task else "quick"),
             sets={field: value for field, value in sets.items() if value is not None},
             match=self.match,
             cache=self.out / "cache",
+            command=shlex.join(["python", "run.py", *sys.argv[1:]]),
             **more,
         )
 

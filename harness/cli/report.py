@@ -28,7 +28,7 @@ class Report(Common):
     experiment: Positional[str] = "compare"
     """Its name, or its name and key."""
     html: bool = False
-    """Write one page with tables and figures, and each figure as SVG and PNG; print where."""
+    """Write one page with tables and figures, each figure as SVG and PNG, and manifest.json; print where."""
 
     def run(self, progress: Console) -> Iterator[Answer]:
         """Rebuild the table, or write the page."""
@@ -40,7 +40,14 @@ class Report(Common):
         found = find_experiment(store, self.experiment)
         if self.html:
             page, *figures = [str(path) for path in report.write_page(found, store)]
-            yield Answer(payload={"page": page, "figures": figures}, shown=lambda width: page)
+            told = []
+            try:
+                report.write_tables(found, store)
+                report.write_manifest(store)
+            except RecordError as error:
+                # It speaks of every experiment in the folder, and one of them may be broken.
+                told = [f"manifest.json stays as it was: {error}"]
+            yield Answer(payload={"page": page, "figures": figures}, shown=lambda width: page, told=told)
             return
         yield table(report.result(found, store), store)
         try:

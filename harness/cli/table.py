@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from harness.experiment import Plan, Request
     from harness.records import Store
     from harness.report import Result
+    from harness.tasks import Task
 
 
 def train_table(
@@ -25,6 +26,7 @@ def train_table(
     arms: Sequence[str],
     seeds: int | None = None,
     retune: str | None = None,
+    task: Task | None = None,
     **declared: Any,
 ) -> Iterator[Answer]:
     """Train what is missing of an experiment, and answer with its table.
@@ -36,6 +38,7 @@ def train_table(
         arms: as text.
         seeds: of each arm, where it isn't the flag that says so.
         retune: a knob of the recipe that every arm gets its own best value of.
+        task: of a declared experiment that has one.
         declared: what else a declared experiment asks for.
 
     Raises:
@@ -48,8 +51,8 @@ def train_table(
     from harness.records import Store
     from harness.report.progress import ProgressView
 
-    task = tasks.find(verb.task) if verb.task else None
-    if task is not None:
+    if verb.task is not None and (task is None or task.name != verb.task):
+        task = tasks.find(verb.task)
         name, declared = f"{name}-{task.name}", task.declared(declared)
     seeds = verb.seeds if seeds is None else seeds
     request = verb.request(name=name, arms=arms, task=task, seeds=seeds, budget=verb.budget, **declared)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harness import arms, registry, report
+from harness import arms, registry, report, tasks
 from harness.data import references
 from harness.errors import UsageError, unknown
 from harness.events import Event
@@ -53,7 +53,8 @@ def ablation(name: str) -> tuple[Sequence[str], dict[str, Any]]:
     if name in declared:
         found = declared[name]
         words = {"question": found.question, "expectation": found.expectation, "metric": found.metric}
-        return found.arms, {"name": name, **words, "settings": found.settings}
+        task = tasks.find(found.task) if found.task else None
+        return found.arms, {"name": name, **words, "settings": found.settings, "task": task, "preset": found.preset}
     if not name.endswith(".py") and name not in registry.shipped():
         raise unknown("experiment or variant", name, [*declared, *registry.shipped()])
     # A record's file is named after its experiment: what a file system may not like becomes a dash.

@@ -9,6 +9,7 @@ from harness.report.checks import checks
 from harness.report.findings import findings
 from harness.report.frames import frame
 from harness.report.listing import costs, doctor, dry_run, listing
+from harness.report.manifest import write_manifest
 from harness.report.measured import measured, measured_payload
 from harness.report.page import write_page
 from harness.report.payloads import payload
@@ -33,6 +34,7 @@ __all__ = [
     "payload",
     "render",
     "result",
+    "write_manifest",
     "write_page",
     "write_tables",
 ]
