@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sample_records import experiment_file, one_of_each, run_record, timing_record
 
 from harness.errors import RecordError
-from harness.records import Record, RunRecord
+from harness.records import ExperimentFile, Record, RunRecord
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 SCALARS = st.none() | st.booleans() | st.integers() | FLOATS | st.text(max_size=5)
@@ -110,6 +110,14 @@ def test_a_record_that_misses_a_field_is_refused(field: str) -> None:
     values = document(run_record())
     del values[field]
     refused(values)
+
+
+def test_an_experiment_of_before_a_field_came_is_read_as_what_it_meant() -> None:
+    written = experiment_file().to_json()
+    values = json.loads(written)
+    del values["command"]
+    read = ExperimentFile.from_json(json.dumps(values) + "\n", where="x")
+    assert read.command == "" and read.stem == ExperimentFile.from_json(written, where="x").stem
 
 
 @pytest.mark.parametrize("field", sorted(document(run_record())))

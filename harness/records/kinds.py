@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypedDict
 
@@ -217,6 +218,7 @@ class ExperimentFile(Record):
     """
 
     kind: ClassVar[str] = "experiment"
+    later: ClassVar[Mapping[str, Any]] = {"command": ""}
 
     name: str
     key: str

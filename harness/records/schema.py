@@ -9,6 +9,7 @@ import math
 import re
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -31,6 +32,8 @@ class Record:
     """
 
     kind: ClassVar[str]
+    later: ClassVar[Mapping[str, Any]] = {}
+    """Fields that came after the first files of this schema, with what a file without them means."""
 
     @property
     def stem(self) -> str:
@@ -102,6 +105,7 @@ def _fields_of(cls: type[Record], text: str) -> dict[str, Any]:
     _check(found, dict[str, typing.Literal["nan", "inf", "-inf"]], "non_finite")
     for pointer, word in found.items():
         _put(values, pointer, _NON_FINITE[word])
+    values = {**cls.later, **values}
     _check_fields(cls, values)
     return values
 
