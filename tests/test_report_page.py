@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import io
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from harness.records import ExperimentFile, MeasurementRecord, Store
 from harness.report import findings, measured_payload, write_page
 from harness.report.figures import FIGURES
+from harness.report.measured import measured as shown_on_screen
 from harness.report.measured import undefined
 from tests import fakes
 
@@ -145,3 +148,17 @@ def test_the_values_as_json_have_one_entry_a_seed(measured: tuple[ExperimentFile
     found = measured_payload(findings(*measured))
     assert [entry["sink_1_percent"] for entry in found["arms"]["lazy"]["sink"]] == [0.0] * 3
     assert undefined(findings(*measured)) == ["scalars: not defined: the variant declares no scalars (softmax)"]
+
+
+@pytest.mark.parametrize(("width", "tables"), [(80, 2), (140, 1)])
+def test_on_a_screen_the_arms_stand_side_by_side_and_no_name_is_cut(tmp_path: Path, width: int, tables: int) -> None:
+    arms = ["softmax", "lazy", "lazy[bias=off]", "lazy[elastic=off]", "lazy[bias=off,elastic=off]"]
+    experiment, store = fakes.study(tmp_path, {arm: [2.0, 2.1] for arm in arms})
+    for arm in arms:
+        add(store, experiment, arm, "sink", {**sink(96.0)[0], "sink_1_by_epsilon_percent": [99.0, 98.0, 96.0, 40.0]})
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(shown_on_screen(findings(experiment, store), width))
+    text = console.export_text()
+    assert text.count("mean over seeds") == tables
+    assert all(len(line) <= width for line in text.splitlines()) and "…" not in text
+    assert text.count("40.0") == len(arms)

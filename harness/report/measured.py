@@ -16,8 +16,11 @@ from harness.report.formats import NONE, fixed
 from harness.report.frames import number
 from harness.report.layout import fold
 
-COLUMN = 18
-"""Widest column of an arm, in characters; longer names are folded."""
+GAP = 3
+"""Characters between two columns."""
+
+WIDEST, NARROWEST = 18, 10
+"""Columns of an arm, in characters: longer names are folded, the further the less room there is."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,9 @@ QUANTITIES = (
     Quantity("sink", "sink_1_percent", "Sink_1, raw, epsilon 0.3 (% of heads)", 1),
     Quantity("sink", "sink_1_by_epsilon_percent", "the same at epsilon 0.1", 1, place=0),
     Quantity("sink", "sink_1_by_epsilon_percent", "the same at epsilon 0.5", 1, place=3),
-    Quantity("sink", "sink_1_proxy_percent", "Sink_1, rows over their mass (% of heads)", 1, proxy=True),
+    Quantity("sink", "sink_1_proxy_percent", "Sink_1, rows over mass (% of heads)", 1, proxy=True),
     Quantity("sink", "sink_largest_percent", "largest Sink_k, raw (% of heads)", 1),
-    Quantity("sink", "first_token_mass_percent", "share of the mass on the first token (%)", 1, proxy=True),
+    Quantity("sink", "first_token_mass_percent", "mass share of the first token (%)", 1, proxy=True),
     Quantity("sink", "first_weight_trigger_mean", "weight on BOS at triggers", 3),
     Quantity("sink", "first_weight_other_mean", "weight on BOS elsewhere", 3),
     Quantity("mass", "row_mass_mean", "row mass, mean", 3),
@@ -78,9 +81,7 @@ QUANTITIES = (
     Quantity("repeated", "moved_at_the_end", "move of a repeated token", 4),
     Quantity("scale", "largest_over_median_activation", "largest / median activation", 1),
     Quantity("scale", "kurtosis_by_depth", "kurtosis at the end (3 is normal)", 1, place=-1),
-    Quantity(
-        "scale", "first_token_norm_over_rest_by_depth", "norm of the stream at the end, first / rest", 2, place=-1
-    ),
+    Quantity("scale", "first_token_norm_over_rest_by_depth", "stream norm at the end, first / rest", 2, place=-1),
     Quantity("scale", "first_v_norm_over_rest", "value norm, first / rest", 2),
     Quantity("scale", "first_k_norm_over_rest", "key norm, first / rest", 2),
     Quantity("scale", "score_range", "range of the scores", 1),
@@ -104,7 +105,7 @@ def _lengths(findings: Findings) -> list[Quantity]:
     names = {name for record in records for name in record.values if name.endswith(end)}
     kinds = {name: name.removesuffix(end).rstrip("_") for name in sorted(names, key=len)}
     return [
-        Quantity("extrapolation", name, f"{kind} loss at {factor}x the length (nats/token)".strip(), 4, place=place)
+        Quantity("extrapolation", name, f"{kind} loss at {factor}x length (nats/token)".strip(), 4, place=place)
         for name, kind in kinds.items()
         for place, factor in enumerate(factors)
     ]
@@ -121,18 +122,28 @@ def measured(findings: Findings, width: int) -> RenderableType:
     head: list[RenderableType] = [Text(f"{findings.experiment.name}: measured inside the trained models", "bold")]
     head += [Text(line, "yellow" if line.startswith("sink not") else "") for line in findings.remark]
     first = max((len(quantity.title) for quantity, _ in lines), default=0)
-    names = [arm.label for arm in findings.arms]
-    room = max(1, (width - first) // (2 + min(COLUMN, max(map(len, names)))))
+    names, size = _heads([arm.label for arm in findings.arms], width - first)
+    room = max(1, (width - first) // (GAP + size))
     for start in range(0, len(names), room):
         part = range(start, min(start + room, len(names)))
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
         table.add_column("mean over seeds", no_wrap=True, min_width=first)
         for index in part:
-            table.add_column(Text("\n".join(fold(names[index], ",[", COLUMN))), justify="right", no_wrap=True)
+            table.add_column(Text("\n".join(names[index])), justify="right", no_wrap=True, min_width=size)
         for quantity, values in lines:
             table.add_row(quantity.title, *(cell(quantity, values[index]) for index in part))
         head += [Text(""), table]
     return Group(*head, *(Text(f"- {line}", "dim") for line in undefined(findings)))
+
+
+def _heads(labels: list[str], room: int) -> tuple[list[list[str]], int]:
+    """Names of the arms in lines, and the width of their columns: the widest at which all stand side by side."""
+    for width in range(min(WIDEST, max(map(len, labels))), NARROWEST - 1, -1):
+        if len(labels) * (GAP + width) <= room:
+            break
+    else:
+        width = min(NARROWEST, max(map(len, labels)))
+    return [fold(label, ",[=", width) for label in labels], width
 
 
 def undefined(findings: Findings) -> list[str]:

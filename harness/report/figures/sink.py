@@ -22,7 +22,7 @@ CAPTION = (
 )
 NEEDS = "sink"
 KEYS = 10
-SPREAD = 0.6
+SPREAD = 0.66
 """Room that the arms of one key share, in keys."""
 
 
@@ -41,7 +41,14 @@ def draw(result: Result, findings: Findings) -> Figure | None:
             mean, places = shares.mean(0), np.arange(1, keys + 1) + index * step - SPREAD / 2
             away = [mean - shares.min(0), shares.max(0) - mean]
             axes.errorbar(
-                places, mean, yerr=away, fmt=style["marker"], color=style["color"], label=arm.label, elinewidth=1.0
+                places,
+                mean,
+                yerr=away,
+                fmt=style["marker"],
+                color=style["color"],
+                label=arm.label,
+                elinewidth=1.0,
+                markersize=3.0,
             )
         for key in range(2, KEYS + 1, 2):
             axes.axvspan(key - 0.5, key + 0.5, color="#f4f4f4", linewidth=0, zorder=0)
