@@ -11,6 +11,7 @@ from harness import report
 from harness.contract import examine, switch_configs
 from harness.records import ExperimentFile, Store
 from harness.registry import load
+from harness.report.figures import FIGURES
 from tests import cli
 
 ROOT = Path(__file__).parent.parent
@@ -92,3 +93,14 @@ def test_the_two_commands_of_the_first_minute_stand_in_readme_once() -> None:
         "pip install -e . && python run.py compare",
         "pip install -e '.[test]' && pytest",
     ]
+
+
+def test_the_figures_of_readme_are_those_of_committed_experiments_and_drawn_by_its_command() -> None:
+    figures = re.findall(r"!\[[^\]]+\]\(results/([^)/]+)/tables/([^)/]+)/([a-z]+)\.png\)", README)
+    assert len(figures) == 2 == README.count("![")
+    for study, stem, name in figures:
+        assert (study, stem) in {(place.name, file.stem) for place, file in EXPERIMENTS}
+        assert name in {module.NAME for module in FIGURES}
+        picture = ROOT / "results" / study / "tables" / stem / f"{name}.png"
+        assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size < 200_000
+        assert f"python run.py report {stem.rpartition('-')[0]} --out results/{study} --html" in README
