@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harness.ops.elastic_plan import Block, Part, Plan, add_diagonals
+from harness.ops.elastic_plan import Block, KeySums, Part, Plan, add_diagonals
 from harness.ops.masks import at_least_float32
 
 # Keys that are looked at together, the fewest of a block where looking pays, and the fewest that are skipped.
@@ -100,8 +100,8 @@ class _Elastic(torch.autograd.Function):
             core = _Core(plan, part, (q, k, v), bias, tau, ctx.divide_by_n)
             own = out[part.stacks], None if mass is None else mass[part.stacks]
             core.backward(room, runs, part.queries(g), *own, dq.flatten(0, 1)[part.stacks])
-            part.add_keys(dk, core.dk)
-            part.add_keys(dv, core.dv)
+            part.add_keys(dk, core.dk.whole())
+            part.add_keys(dv, core.dv.whole())
             if dbias is not None:
                 add_diagonals(dbias[part.heads], core.dtile)
             if dtau is not None:
@@ -139,11 +139,8 @@ class _Core:
         """Softmax weights of a block, written into p [C, rows, keys]."""
         q, k, scale = self.q[:, block.rows], self.k[:, : block.keys], self.plan.scale
         width = min(self.tile.shape[2], block.keys)
-        far = block.keys - width
-        self._by_head(p)[..., far:].copy_(self.tile[:, -p.shape[1] :, -width:])
-        if far:
-            p[..., :far].baddbmm_(q, k[:, :far].mT, beta=0, alpha=scale)
-        p[..., far:].baddbmm_(q, k[:, far:].mT, alpha=scale)
+        p.baddbmm_(q, k.mT, beta=0, alpha=scale)
+        self._by_head(p)[..., block.keys - width :] += self.tile[:, -p.shape[1] :, -width:]
         torch.softmax(p, -1, out=p)
 
     def _kept(self, block: Block, p: Tensor, keys: slice, a: Tensor) -> Tensor:
@@ -176,12 +173,11 @@ class _Core:
             # Blocks of one head are alike: where one has nothing to skip, the next is not searched.
             look = look and (block.keys < LONG or len(runs) > 1)
             found.append(runs)
-            beta = 0
+            # Sums are kept contiguous: torch would otherwise multiply one head at a time.
+            mixed = self.v.new_zeros(len(p), p.shape[1], self.v.shape[2])
             for keys, _ in filter(_alive, runs):
-                out[:, rows].baddbmm_(a[..., keys], self.v[:, keys], beta=beta)
-                beta = 1
-            if not beta:
-                out[:, rows] = 0.0
+                mixed.baddbmm_(a[..., keys], self.v[:, keys])
+            out[:, rows] = mixed
             if mass is not None:
                 torch.sum(a, -1, keepdim=True, out=mass[:, rows])
         if mass is not None:
@@ -200,7 +196,7 @@ class _Core:
             out, mass: what forward wrote.
             dq: [C, T, D].
         """
-        self.dk, self.dv, self.dtile = torch.zeros_like(self.k), torch.zeros_like(self.v), torch.zeros_like(self.tile)
+        self.dk, self.dv, self.dtile = KeySums(self.k), KeySums(self.v), torch.zeros_like(self.tile)
         g = g if mass is None else g / mass
         delta = (g * out).sum(-1, keepdim=True)
         total = torch.zeros_like(delta)  # sum_j da_ij
@@ -209,7 +205,7 @@ class _Core:
             self._weights(block, p)
             for keys, _ in filter(_alive, runs):
                 weights, grad = self._kept(block, p, keys, a), da[..., keys]
-                self.dv[:, keys].baddbmm_(weights.mT, g[:, rows])
+                self.dv.add(keys, weights, g[:, rows])
                 torch.bmm(g[:, rows], self.v[:, keys].mT, out=grad)
                 if mass is not None:
                     grad -= delta[:, rows]
@@ -219,21 +215,22 @@ class _Core:
             shift = delta[:, rows] if mass is None else torch.zeros_like(delta[:, rows])
             if self.cut is not None:
                 shift = shift - self.cut[:, rows] * total[:, rows]
-            self._to_scores(block, runs, p, da, shift, dq[:, rows])
+            dq[:, rows] = self._to_scores(block, runs, p, da, shift)
         self.dtau = self._by_head((total * self.share).squeeze(-1)).sum((0, 2))
 
-    def _to_scores(self, block: Block, runs: Runs, p: Tensor, da: Tensor, delta: Tensor, dq: Tensor) -> None:
-        """From the weights' gradients da [C, rows, keys] to those of the scores, and on to queries, keys and table."""
+    def _to_scores(self, block: Block, runs: Runs, p: Tensor, da: Tensor, delta: Tensor) -> Tensor:
+        """From the weights' gradients da [C, rows, keys] to those of the scores, and on to keys, table and queries."""
         q, scale = self.q[:, block.rows], self.plan.scale
+        dq = torch.zeros_like(q, memory_format=torch.contiguous_format)
         for keys, alive in runs:
             ds = p[..., keys]
             if alive:
                 ds = da[..., keys].sub_(delta).mul_(ds)
                 dq.baddbmm_(ds, self.k[:, keys], alpha=scale)
-                self.dk[:, keys].baddbmm_(ds.mT, q, alpha=scale)
+                self.dk.add(keys, ds, q, alpha=scale)
             else:
                 dq.addcmul_(delta, torch.bmm(ds, self.k[:, keys]), value=-scale)
-                self.dk[:, keys].baddbmm_(ds.mT, q * delta, alpha=-scale)
+                self.dk.add(keys, ds, q * delta, alpha=-scale)
             width = min(self.tile.shape[2], block.keys)
             first = max(keys.start, block.keys - width)
             if self.table and first < keys.stop:
@@ -241,6 +238,7 @@ class _Core:
                 near = self._by_head(near if alive else near * -delta)
                 columns = slice(self.tile.shape[2] - block.keys + first, self.tile.shape[2] - block.keys + keys.stop)
                 self.dtile[:, -q.shape[1] :, columns] += near[0] if len(near) == 1 else near.sum(0)
+        return dq
 
 
 def _add_relu(x: Tensor, y: Tensor, out: Tensor) -> None:

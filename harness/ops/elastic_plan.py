@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,11 +13,12 @@ from harness.ops.masks import visible, visible_count
 
 # Scores in memory at once: measured on a CPU with 2 MiB of cache a core. A GPU wants few, large blocks.
 SCORES = {"cpu": 1 << 19, "cuda": 1 << 26}
+MANY = 8192
 
 
 def block_rows(queries: int, keys: int, device: str) -> int:
     """Queries a block: few where the mask cuts off much of each block, many where gradients of all keys pass by."""
-    most = 1024 if device == "cuda" else 64 if keys <= 1024 else 128
+    most = 1024 if device == "cuda" else 128 if 1024 < keys <= MANY else 64
     return min(most, queries)
 
 
@@ -77,7 +79,9 @@ class Plan:
         batch, queries, heads, width = q.shape
         self.keys, self.stacks, self.scale = k.shape[1], batch * heads, float(width**-0.5)
         self.rows = block_rows(queries, self.keys, q.device.type)
-        at_once = max(1, SCORES[q.device.type] // (self.rows * self.keys))
+        # torch gives each thread its own heads where there are enough; beyond MANY keys memory comes first.
+        fewest = torch.get_num_threads() if q.device.type == "cpu" and self.keys <= MANY else 1
+        at_once = max(fewest, SCORES[q.device.type] // (self.rows * self.keys))
         self.parts = list(_parts(batch, heads, at_once, heads // k.shape[2]))
         self.most = max(part.stacks.stop - part.stacks.start for part in self.parts)
         # The short block comes first: it sees the fewest keys.
@@ -108,6 +112,30 @@ class Plan:
         width = min(self.keys, reach + self.rows)
         # A flipped view keeps its strides, and reading against the grain takes ten times as long.
         return line[:, self.keys - width :].unfold(1, width, 1).flip(1).contiguous()
+
+
+class KeySums:
+    """Sums for each key, in four tiles of keys, each of them contiguous: a block meets few of them in part.
+
+    Args:
+        like: [C, S, D].
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self._size = max(1, like.shape[1] // 4)
+        self._tiles = [like.new_zeros(x.shape) for x in torch.split(like, self._size, 1)]
+
+    def add(self, keys: slice, weights: Tensor, x: Tensor, *, alpha: float = 1.0) -> None:
+        """Add alpha sum_i weights_ij x_i to some keys: weights [C, rows, keys], x [C, rows, D]."""
+        size = self._size
+        for index in range(keys.start // size, math.ceil(keys.stop / size)):
+            first, last = max(keys.start, index * size), min(keys.stop, (index + 1) * size)
+            tile = self._tiles[index][:, first - index * size : last - index * size]
+            tile.baddbmm_(weights[..., first - keys.start : last - keys.start].mT, x, alpha=alpha)
+
+    def whole(self) -> Tensor:
+        """The sums [C, S, D]."""
+        return torch.cat(self._tiles, 1)
 
 
 def add_diagonals(dbias: Tensor, dtile: Tensor) -> None:
