@@ -16,6 +16,45 @@ from harness.config import ModelConfig
 from harness.spec import Dims
 
 MixerFactory = Callable[[Dims, int], nn.Module]
+EPSILON = 1e-6
+
+
+class RMSNorm(nn.Module):
+    """w * x / sqrt(mean(x^2) + 1e-6), [B, T, M] to [B, T, M]. Source: arXiv 1910.07467."""
+
+    def __init__(self, model_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(model_dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, M] to [B, T, M]."""
+        if x.device.type == "cpu":
+            y: Tensor = _CpuNorm.apply(x, self.weight)  # type: ignore[no-untyped-call]
+        else:
+            y = F.rms_norm(x, self.weight.shape, self.weight, EPSILON)
+        return y
+
+
+class _CpuNorm(torch.autograd.Function):
+    """The norm in half the passes over memory that torch takes on a CPU.
+
+    With u = x / r, r the root, and g the gradient of y = w u:  dw = sum g u,  dx = (w g - u mean(w g u)) / r.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        inverse = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square().div_(len(weight)).add_(EPSILON).rsqrt_()
+        unit: Tensor = x * inverse
+        ctx.save_for_backward(unit, inverse, weight)
+        return unit * weight
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        unit, inverse, weight = ctx.saved_tensors
+        parts = g * unit
+        along = (parts @ weight).div_(len(weight)).unsqueeze(-1)
+        return (g * weight).addcmul_(unit, along, value=-1).mul_(inverse), parts.flatten(0, -2).sum(0)
 
 
 class SwiGLU(nn.Module):
@@ -38,9 +77,9 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig, mixer: Any) -> None:
         super().__init__()
-        self.mixer_norm = nn.RMSNorm(config.model_dim, eps=1e-6)
+        self.mixer_norm = RMSNorm(config.model_dim)
         self.mixer = mixer
-        self.mlp_norm = nn.RMSNorm(config.model_dim, eps=1e-6)
+        self.mlp_norm = RMSNorm(config.model_dim)
         self.mlp = SwiGLU(config.model_dim, config.mlp_dim)
 
     def forward(self, x: Tensor, shared: dict[str, Any]) -> Tensor:
@@ -85,7 +124,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(vocab_size, config.model_dim)
         self.positions = nn.Embedding(length, config.model_dim) if config.positions == "learned" else None
         self.layers: Any = nn.ModuleList(Block(config, mixer(self.dims, index)) for index in range(config.num_layers))
-        self.norm = nn.RMSNorm(config.model_dim, eps=1e-6)
+        self.norm = RMSNorm(config.model_dim)
         self.unembedding = nn.Linear(config.model_dim, vocab_size, bias=False)
         if config.tie_embeddings:
             self.unembedding.weight = self.embedding.weight

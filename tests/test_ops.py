@@ -189,3 +189,11 @@ def test_the_cache_holds_no_more_than_the_window_while_positions_go_on(window: i
         torch.testing.assert_close(y, expected[:, t : t + 1])
         assert state.length == t + 1
         assert state.k.shape == state.v.shape == (2, min(t + 1, window or 8), 2, 4)
+
+
+def test_rotation_has_the_gradient_of_its_formula() -> None:
+    x = torch.randn(2, 5, 3, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda y: ops.rotate(y, start=3), (x,))
+    g = torch.randn(5, 2, 3, 6, dtype=torch.float64).transpose(0, 1)
+    (back,) = torch.autograd.grad(ops.rotate(x, start=3), x, g)
+    torch.testing.assert_close(ops.rotate(back, start=3), g, rtol=1e-12, atol=1e-12)

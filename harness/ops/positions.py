@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -26,9 +28,24 @@ def rotate(x: Tensor, *, start: int = 0, base: float = 10_000.0) -> Tensor:
     frequency = base ** (-torch.arange(half, device=x.device, dtype=wide) / half)
     position = torch.arange(start, start + x.shape[1], device=x.device, dtype=wide)
     angle = (position[:, None] * frequency)[:, None, :]
-    cos, sin = angle.cos(), angle.sin()
-    low, high = x[..., :half].to(wide), x[..., half:].to(wide)
-    return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1).to(x.dtype)
+    turned: Tensor = _Turn.apply(x, angle.cos(), angle.sin())  # type: ignore[no-untyped-call]
+    return turned
+
+
+class _Turn(torch.autograd.Function):
+    """Pairs turned by angles; a gradient is turned back, without the zeros that torch pads a slice's gradient with."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        low, high = x.to(cos.dtype).chunk(2, dim=-1)
+        return torch.cat([(low * cos).sub_(high * sin), (high * cos).add_(low * sin)], dim=-1).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        back: Tensor = _Turn.apply(g, cos, -sin)  # type: ignore[no-untyped-call]
+        return back, None, None
 
 
 def alibi_slopes(heads: int) -> Tensor:

@@ -21,6 +21,7 @@ from harness.train import checkpoint as files
 from harness.train.build import build_model, optimiser, rate
 from harness.train.evaluate import evaluate, precision
 from harness.train.leaks import refuse_leaks
+from harness.train.memory import keep_freed_memory
 
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
@@ -98,6 +99,7 @@ def train(
     """
     config = run.train
     torch.set_num_threads(config.threads)
+    keep_freed_memory()
     model = build_model(run, vocab_size=source.vocab_size)
     seed_everything("training", config.seed)
     outcome = Outcome(parameters=sum(parameter.numel() for parameter in model.parameters()), model=model)
@@ -141,6 +143,7 @@ def step_function(run: RunConfig, source: Source) -> Callable[[], float]:
         The function; it gives the training loss in nats per token.
     """
     torch.set_num_threads(run.train.threads)
+    keep_freed_memory()
     # One point at a step that is never reached: no evaluation falls into a step.
     endless = replace(run, train=replace(run.train, steps=1_000_000), data=replace(run.data, curve_points=1))
     model = build_model(endless, vocab_size=source.vocab_size)
