@@ -119,6 +119,37 @@ def test_subtle_faults_are_found_whatever_the_seed(name: str, seed: int) -> None
     assert named[name] in broken(SPECS[name], seed=seed)
 
 
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_row_that_reads_the_other_is_found_whichever_of_the_two_it_is(row: int) -> None:
+    class OneWay(Layer):
+        def forward(self, x: Tensor, shared: dict[str, Any]) -> Tensor:
+            y = super().forward(x, shared)
+            return torch.cat([y[:1], y[1:] + 0.1 * y[:1]] if row else [y[:1] + 0.1 * y[1:].sum(0), y[1:]])
+
+    found = {finding.name: finding for finding in examine(dataclasses.replace(SOUND, Layer=OneWay), Config(), doc=DOC)}
+    assert found["batch"].detail.startswith(f"y with the other row changed at position 0, row {row}, channel 0 is ")
+    assert found["causal"].detail == "not tried: `batch` is broken"
+
+
+def test_what_is_not_finite_or_not_repeated_is_shown_at_its_first_place() -> None:
+    class Late(Layer):
+        def forward(self, x: Tensor, shared: dict[str, Any]) -> Tensor:
+            y = super().forward(x, shared)
+            return torch.cat([y[:, :80], y[:, 80:] * torch.nan], dim=1)
+
+    class Counts(Layer):
+        calls = 0.0
+
+        def forward(self, x: Tensor, shared: dict[str, Any]) -> Tensor:
+            self.calls += 1.0
+            return super().forward(x, shared) * 0 + self.calls
+
+    said = broken(dataclasses.replace(SOUND, Layer=Late))["shape"]
+    assert said == "at length 130 the output has entries that are not finite: position 80, row 0, channel 0 is nan"
+    said = broken(dataclasses.replace(SOUND, Layer=Counts))["deterministic"]
+    assert said.endswith("by up to 2 from one call to the next: position 0, row 0, channel 0 is 1, then 3")
+
+
 def test_a_broken_claim_comes_before_those_it_would_spoil() -> None:
     spec = SPECS["drops out in eval mode"]
     for finding in examine(spec, Config(), doc=DOC, claims=["causal", "docstring", "slope"]):
@@ -193,5 +224,6 @@ def test_a_gradient_of_nan_is_a_broken_claim() -> None:
             return NaN.apply(super().forward(x, shared))
 
     assert broken(dataclasses.replace(SOUND, Layer=Bad)) == {
-        "shape": "the gradient of x at the initial values has entries that are not finite"
+        "shape": "the gradient of x at the initial values has entries that are not finite: position 0, row 0, "
+        "channel 0 is nan"
     }

@@ -89,13 +89,18 @@ def _no_leak(subject: Subject) -> None:
 
 
 def batch(subject: Subject) -> str:
-    """A row's output does not depend on the other rows, nor on how many there are."""
+    """A row's output does not depend on the other rows, before it or after it, nor on how many there are."""
     x = subject.x(subject.longest)
-    other = torch.cat([x[:1], 1.0 - 3.0 * x[1:]])
     with torch.no_grad():
-        y, moved, alone = subject.run(x)[:1], subject.run(other)[:1], subject.run(x[:1])
-    for found, why in ((moved, "with the other row changed"), (alone, "with its row alone")):
-        compare(found, y, share=subject.share(LAYER), axes=AXES[3], what=f"y {why}")
+        y = subject.run(x)
+        for row in range(len(x)):
+            other = 1.0 - 3.0 * x
+            other[row] = x[row]
+            moved, alone = subject.run(other)[row], subject.run(x[row : row + 1])[0]
+            for found, why in ((moved, "with the other row changed"), (alone, "with its row alone")):
+                got = y.clone()
+                got[row] = found
+                compare(got, y, share=subject.share(LAYER), axes=AXES[3], what=f"y {why}")
     return ""
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from harness.contract.finding import AXES, LAYER, Absent, Broken, compare, described, strided
+from harness.contract.finding import AXES, LAYER, Absent, Broken, compare, described, first, strided, where
 from harness.contract.stack import Stack
 from harness.contract.subject import NOISE, Subject, told
 
@@ -29,8 +29,14 @@ def shape(subject: Subject) -> str:
 
 
 def _finite(y: Tensor, what: str) -> None:
-    if not bool(torch.isfinite(y).all()):
-        raise Broken(f"{what} has entries that are not finite")
+    wrong = ~torch.isfinite(y)
+    if wrong.any():
+        at = first(wrong, _axes(y))
+        raise Broken(f"{what} has entries that are not finite: {where(at, _axes(y))} is {float(y[at])}")
+
+
+def _axes(x: Tensor) -> tuple[str, ...]:
+    return AXES[3] if x.dim() == 3 else tuple("entry" for _ in range(x.dim()))
 
 
 def _gradients(y: Tensor, x: Tensor, layer: Stack, g: Tensor) -> dict[str, Tensor | None]:
@@ -56,10 +62,19 @@ def deterministic(subject: Subject) -> str:
         }
         for name, value in found.items():
             before = kept.setdefault((length, name), value)
-            if value is not None and (before is None or not torch.equal(value, before)):
-                off = 0.0 if before is None else float((value - before).detach().abs().max())
-                raise Broken(f"at length {length}, {name} changes by up to {off:.3g} from one call to the next")
+            if (value is None) != (before is None):
+                raise Broken(f"at length {length}, {name} is there in one call and missing in the next")
+            if value is not None and before is not None and not torch.equal(value, before):
+                raise Broken(f"at length {length}, {name} {_changes(before.detach(), value.detach())}")
     return ""
+
+
+def _changes(before: Tensor, after: Tensor) -> str:
+    off, at = float((after - before).abs().max()), first(after != before, _axes(after))
+    return (
+        f"changes by up to {off:.3g} from one call to the next: {where(at, _axes(after))} is {float(before[at]):.6g}, "
+        f"then {float(after[at]):.6g}"
+    )
 
 
 def untouched(subject: Subject) -> str:
@@ -135,9 +150,8 @@ def strides(subject: Subject) -> str:
         wanted = wanted or found
         for name, want in wanted.items():
             if want is not None:
-                axes = AXES[3] if want.dim() == 3 else tuple("entry" for _ in range(want.dim()))
                 what = f"{name} in memory with {layout}"
-                compare(found[name], want, share=subject.share(LAYER), axes=axes, what=what)
+                compare(found[name], want, share=subject.share(LAYER), axes=_axes(want), what=what)
     return ""
 
 
