@@ -123,6 +123,13 @@ def test_times_are_quartiles_of_rounds_taken_in_turn() -> None:
     assert clock.quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == (2.0, 3.0, 4.0)
 
 
+def test_the_first_of_calls_that_take_seconds_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "LONG_MS", 0.0)
+    order: list[str] = []
+    clock.interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=3, device="cpu")
+    assert order == ["a", "b"] * 3
+
+
 def test_bars_take_the_worst_row_they_are_about() -> None:
     rows = [row(), row(shape="B1 H8 T4096 D64", ratio=1.1), row(name="sigmoid", ratio=1.0),
             row(name="sigmoid", shape="B1 H8 T4096 D64", ratio=1.3), row(backend="reference", ratio=9.0),

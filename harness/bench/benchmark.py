@@ -36,7 +36,7 @@ class Options:
     lengths: Sequence[int] = ()
     dtypes: Sequence[str] = ()
     device: str = "cpu"
-    rounds: int = 9
+    rounds: int = 7
 
     def __post_init__(self) -> None:
         for part in self.parts:

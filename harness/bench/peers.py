@@ -22,7 +22,7 @@ def missing(package: str) -> str | None:
             from mambapy.mamba import MambaBlock  # noqa: F401
     # A package built for another torch fails in any way it likes; each of them means "not here".
     except Exception as error:
-        return f"{type(error).__name__}: {error}; pip install 'lazybench[peers]'"
+        return f"{type(error).__name__}: {error}; pip install -e '.[peers]'"
     return None
 
 
