@@ -167,14 +167,15 @@ def _null_tables(floor: NoiseFloor) -> list[str]:
     if not floor.null:
         return []
     drawn = ", ".join(
-        f"{null.arms} arm{'s' * (null.arms > 1)} x {null.seeds} seeds {fixed(100 * null.share, 1)} %"
+        f"{null.arms} arm{'s' * (null.arms > 1)} x {null.seeds} seeds {fixed(100 * null.share, 1)} % "
+        f"({fixed(100 * null.allowed, 1)} %)"
         for null in floor.null
     )
     together = sum(null.share for null in floor.null) / len(floor.null)
     return [
         f"{floor.null[0].tables:,} tables of each size, drawn from these {2 * floor.n} runs, in which nothing differs: "
-        f"better or worse in {drawn}; together {fixed(100 * together, 1)} %, promised is at most "
-        f"{fixed(100 * LEVEL, 0)} % (runs so few give a share to about a point)"
+        f"better or worse in {drawn}, in brackets what a rule that keeps its level stays under; together "
+        f"{fixed(100 * together, 1)} % ({fixed(100 * LEVEL, 1)} %)"
     ]
 
 
