@@ -46,6 +46,9 @@ def test_each_look_leaves_a_record_of_each_measure(tmp_path: Path) -> None:
         (name, step) for name in measures.WHILE_TRAINING for step in (3, 6, 7)
     }
     assert all(record.values["code_hash"] == "code" and record.run == run.id for record in records)
+    assert {(r.measure, r.step) for r in records if r.arrays is not None and r.measure != "scalars"} == {
+        (name, 7) for name in ("sink", "mass", "sparsity", "focus", "scale", "repeated")
+    }
     taus = [store.arrays(r) for r in sorted(records, key=lambda r: r.step) if r.measure == "scalars"]
     assert [array["tau"].shape for array in taus] == [(1, 2)] * 3
     assert not np.array_equal(taus[0]["tau"], taus[-1]["tau"])
@@ -63,7 +66,9 @@ def test_every_measure_is_defined_or_says_why_not(arm: str) -> None:
 
 def test_what_means_nothing_for_a_mixer_is_not_given() -> None:
     assert "keys_and_values" in found("mamba")["scale"]
-    assert "plain_softmax_below_uniform_percent" not in found("sigmoid")["sparsity"]
+    sigmoid = found("sigmoid")["sparsity"]
+    assert "plain_softmax_below_uniform_percent" not in sigmoid and "no softmax" in sigmoid["plain_softmax"]
+    assert (found("mamba")["example"]["of"], found("lazy")["example"]["of"]) == ("channel", "head")
     assert "one head" in found("softmax", model__num_heads=1)["redundancy"]["not_defined"]
 
 

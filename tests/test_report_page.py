@@ -150,6 +150,15 @@ def test_the_values_as_json_have_one_entry_a_seed(measured: tuple[ExperimentFile
     assert undefined(findings(*measured)) == ["scalars: not defined: the variant declares no scalars (softmax)"]
 
 
+def test_a_part_of_a_measure_that_is_not_there_says_why(measured: tuple[ExperimentFile, Store]) -> None:
+    values = {"plain_softmax": "not defined: the weights are made from no softmax", "zeros_percent": 0.0}
+    add(measured[1], measured[0], "lazy", "sparsity", values)
+    add(measured[1], measured[0], "lazy", "extrapolation", {"not_measured": "8 times the training length: too short"})
+    lines = undefined(findings(*measured))
+    assert "sparsity: plain softmax not defined: the weights are made from no softmax (lazy)" in lines
+    assert "extrapolation: not measured at 8 times the training length: too short (lazy)" in lines
+
+
 @pytest.mark.parametrize(("width", "tables"), [(80, 2), (140, 1)])
 def test_on_a_screen_the_arms_stand_side_by_side_and_no_name_is_cut(tmp_path: Path, width: int, tables: int) -> None:
     arms = ["softmax", "lazy", "lazy[bias=off]", "lazy[elastic=off]", "lazy[bias=off,elastic=off]"]

@@ -9,7 +9,7 @@ import torch
 from harness.data import Evaluation, Source
 from harness.measures.finding import Finding, NotDefinedError
 from harness.measures.inside import look
-from harness.measures.maps import attention_map, gives_maps
+from harness.measures.maps import attention_map, channels, gives_maps
 from harness.model import Decoder
 from harness.spec import MixerSpec
 
@@ -31,7 +31,7 @@ def measure(model: Decoder, specs: Sequence[MixerSpec], source: Source, *, lengt
         length: tokens at most, the training length.
 
     Returns:
-        `maps` [L, H, T, T], and the tokens as text.
+        `maps` [L, H, T, T], what the last layer's are maps of (head or channel), and the tokens as text.
 
     Raises:
         NotDefinedError: a mixer has no maps.
@@ -46,7 +46,8 @@ def measure(model: Decoder, specs: Sequence[MixerSpec], source: Source, *, lengt
     maps = torch.stack(
         [attention_map(spec, inputs)[0, :HEADS].float() for spec, inputs in zip(specs, inside.inputs, strict=True)]
     )
-    return Finding({"tokens": _words(source, data, size)}, {"maps": maps.cpu().numpy()})
+    of = "channel" if channels(inside.inputs[-1], specs[-1]) else "head"
+    return Finding({"tokens": _words(source, data, size), "of": of}, {"maps": maps.cpu().numpy()})
 
 
 def _words(source: Source, data: Evaluation, size: int) -> list[str]:

@@ -85,6 +85,8 @@ def summarise(stats: Mapping[str, Array]) -> Finding:
             "below_uniform_if_gaussian_percent": 100 * flat_zero_share(spread) if spread > 0 else math.nan,
         }
         arrays |= {"below": stats["below"].mean(0), "spread": stats["spread"].mean(0)}
+    else:
+        values["plain_softmax"] = "not defined: the weights are made from no softmax"
     return Finding(values, arrays)
 
 

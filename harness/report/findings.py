@@ -74,6 +74,17 @@ class ArmFindings:
         found = [record.values.get("not_defined") for record in self.last(measure)]
         return next((str(reason) for reason in found if reason), None)
 
+    def reasons(self, measure: str) -> list[str]:
+        """What of the measure is not there for this arm, each with its reason."""
+        found = [f"not defined: {reason}"] if (reason := self.reason(measure)) else []
+        for record in self.last(measure)[:1]:
+            for name, value in record.values.items():
+                if isinstance(value, str) and value.startswith("not defined: "):
+                    found.append(f"{name.replace('_', ' ')} {value}")
+                elif name == "not_measured":
+                    found.append(f"not measured at {value}")
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class Findings:

@@ -151,9 +151,8 @@ def undefined(findings: Findings) -> list[str]:
     lines: dict[str, list[str]] = {}
     for arm in findings.arms:
         for measure in sorted(arm.steps):
-            reason = arm.reason(measure)
-            if reason is not None:
-                lines.setdefault(f"{measure}: not defined: {reason}", []).append(arm.label)
+            for reason in arm.reasons(measure):
+                lines.setdefault(f"{measure}: {reason}", []).append(arm.label)
     found = [f"{line} ({', '.join(arms)})" for line, arms in lines.items()]
     small = any(record.values.get("small_probe") for arm in findings.arms for m in arm.steps for record in arm.last(m))
     if small:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.report.figures.style import MAP, PALEST, WIDTH
+from harness.report.figures.style import BELOW_ZERO, MAP, PALEST, WIDTH
 from harness.report.findings import Findings
 from harness.report.layout import fold
 from harness.report.rows import Result
@@ -18,7 +18,7 @@ NAME = "maps"
 TITLE = "Attention maps"
 CAPTION = (
     "One sequence of the selection split, first seed; each row is a query, each column a key; white is exactly 0, "
-    "orange a negative weight. Heads of the last layer, or the first channels of a recurrent mixer. "
+    "orange a negative weight, as dark as it is large. The first heads, or channels, of the last layer. "
     "⊢ is BOS, ␣ a blank."
 )
 NEEDS = "example"
@@ -31,6 +31,7 @@ TITLE_WIDTH = 28
 def draw(result: Result, findings: Findings) -> Figure | None:
     """A map a head, row after row."""
     from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, PowerNorm
     from matplotlib.figure import Figure
 
@@ -40,21 +41,22 @@ def draw(result: Result, findings: Findings) -> Figure | None:
         if maps is not None:
             heads = maps[0, -1, :HEADS]
             words = [str(word) for word in records[0].values["tokens"]]
-            found += [(_title(arm.label, head + 1), one, words) for head, one in enumerate(heads)]
+            of = records[0].values.get("of", "head")
+            found += [(_title(f"{arm.label}, {of} {place}"), one, words) for place, one in enumerate(heads, 1)]
     if not found:
         return None
-    shades = colormaps[MAP](np.linspace(PALEST, 1, 256))
-    colours = ListedColormap(shades).with_extremes(bad="white", under="#D55E00")
+    # The square root of the weight: most weights are small, and a linear scale would show them all alike.
+    scale = PowerNorm(0.5, vmin=0, vmax=1, clip=True)
+    above, below = (ListedColormap(colormaps[name](np.linspace(PALEST, 1, 256))) for name in (MAP, BELOW_ZERO))
     across = min(COLUMNS, max(2, len(found)))
     rows = -(-len(found) // across)
     figure = Figure(figsize=(WIDTH, (WIDTH / across + 0.25) * rows + 0.5), layout="constrained")
     grid = figure.subplots(rows, across, squeeze=False).flatten().tolist()
     small = 6 if across < COLUMNS else 4.5
-    image = None
     for axes, (title, weights, words) in zip(grid, found, strict=False):
-        # The square root of the weight: most weights are small, and a linear scale would show them all alike.
-        scale = PowerNorm(0.5, vmin=0, vmax=1)
-        image = axes.imshow(np.where(weights == 0, np.nan, weights), cmap=colours, norm=scale, interpolation="nearest")
+        for colours, sign in ((below, -1), (above, 1)):
+            shown_part = np.ma.masked_less_equal(sign * weights, 0)
+            axes.imshow(shown_part, cmap=colours, norm=scale, interpolation="nearest")
         places, shown = range(len(words)), [_visible(word) for word in words]
         axes.set_xticks(places, shown, fontsize=small, rotation=90 if max(map(len, shown)) > 2 else 0)
         axes.set_yticks(places, shown, fontsize=small)
@@ -65,14 +67,14 @@ def draw(result: Result, findings: Findings) -> Figure | None:
         axes.set_ylabel("query (token)")
     for spare in grid[len(found) :]:
         spare.remove()
-    if image is not None:
-        label = "weight (steps of its square root)"
-        figure.colorbar(image, ax=grid[: len(found)], location="bottom", shrink=0.5, aspect=40, label=label)
+    key = ScalarMappable(norm=scale, cmap=above)
+    label = "weight (steps of its square root)"
+    figure.colorbar(key, ax=grid[: len(found)], location="bottom", shrink=0.5, aspect=40, label=label)
     return figure
 
 
-def _title(label: str, head: int) -> str:
-    return "\n".join(fold(f"{label}, head {head}", ",[ ", TITLE_WIDTH))
+def _title(words: str) -> str:
+    return "\n".join(fold(words, ",[ ", TITLE_WIDTH))
 
 
 def _visible(word: str) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-MAP = "Blues"
+MAP, BELOW_ZERO = "Blues", "Oranges"
 PALEST = 0.18
 """Where the colours of a map start: the smallest weight must not look like the white of an exact 0."""
 READINGS = {"": "raw weights", "_proxy": "rows divided by their mass (proxy)"}
