@@ -150,6 +150,15 @@ def test_what_is_not_finite_or_not_repeated_is_shown_at_its_first_place() -> Non
     assert said.endswith("by up to 2 from one call to the next: position 0, row 0, channel 0 is 1, then 3")
 
 
+def test_a_layer_that_returns_nothing_is_told_the_shape_it_owes() -> None:
+    class Nothing(Layer):
+        def forward(self, x: Tensor, shared: dict[str, Any]) -> Any:
+            super().forward(x, shared)
+
+    said = broken(dataclasses.replace(SOUND, Layer=Nothing))["shape"]
+    assert said == "at length 1: NoneType came out for [2, 1, 32]; the shape must stay"
+
+
 def test_a_broken_claim_comes_before_those_it_would_spoil() -> None:
     spec = SPECS["drops out in eval mode"]
     for finding in examine(spec, Config(), doc=DOC, claims=["causal", "docstring", "slope"]):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.contract.finding import Absent, Broken
-from harness.contract.stack import Stack
+from harness.contract.stack import Stack, same_shape
 from harness.spec import Backend, Dims, MixerSpec
 
 LENGTHS = (1, 7, 63, 130)
@@ -115,7 +115,7 @@ class Subject:
         try:
             pair = [self._one(index, NOISE, None, salt=0).eval() for index in (0, 1)]
             with torch.no_grad(), self.autocast():
-                first = pair[0](x.clone(), shared)
+                first = same_shape(pair[0](x.clone(), shared), x)
                 alone, other = (layer(x.clone(), {}) for layer in pair)
         except Exception:
             return False  # the claims say so, each at its own place
