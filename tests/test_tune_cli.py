@@ -91,6 +91,21 @@ def test_every_shipped_variant_is_tuned_unless_named(tmp_path: Path, command: Ru
     assert {variant["name"] for variant in json.loads(stdout)["variants"]} == set(shipped())
 
 
+def test_without_names_tune_and_compare_match_sizes_to_the_same_arm(tmp_path: Path, command: Run) -> None:
+    words = ("--match", "parameters", "--set", "model.mlp_dim=96")
+    assert command("tune", *words, "--trials", "1", out=tmp_path / "out")[0] == 0
+    code, stdout, stderr = command("compare", "--tuned", *words, "--dry-run", "--json", out=tmp_path / "out")
+    assert code == 0, stderr
+    assert {run["arm"] for run in json.loads(stdout)["runs"]} >= {f"{name} tuned" for name in shipped()}
+
+
+def test_a_study_of_another_size_says_which_field_differs_and_how_to_make_it(tmp_path: Path, command: Run) -> None:
+    words, out = ("--match", "parameters", "--set", "model.mlp_dim=96"), tmp_path / "out"
+    assert command("tune", "lazy", "softmax", *words, "--trials", "1", out=out)[0] == 0
+    code, _, stderr = command("compare", "softmax", "lazy", *words, "--tuned", out=out)
+    assert code == 2 and "model.mlp_dim" in stderr and "run.py tune softmax lazy --match parameters" in stderr
+
+
 WRONG = {
     "unknown knob": (["tune", "lazy", "--space", "tau_strat=0:1"], "did you mean 'tau_start'"),
     "empty range": (["tune", "lazy", "--space", "tau_start=1:0"], "an empty range"),

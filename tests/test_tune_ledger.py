@@ -231,7 +231,7 @@ def test_a_study_of_other_data_code_or_layout_is_refused_with_what_differs(tmp_p
         ({"run": {**made["run"], "fingerprint": "f" * 64}}, "other data"),
         ({"code": "c" * 64}, "other code"),
         ({"schema": 0}, "its layout is version 0"),
-        ({"run": {**made["run"], "model": {}}}, "another model"),
+        ({"run": {**made["run"], "model": {**made["run"]["model"], "mlp_dim": 9}}}, "model.mlp_dim 9 there"),
         ({"optuna": "4.2.0"}, "Optuna 4.2.0 there"),
     ):
         ledger.study.set_user_attr("made", {**made, **change})

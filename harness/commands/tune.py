@@ -53,7 +53,8 @@ def arms_to_tune(names: Sequence[str]) -> tuple[Sequence[str], dict[str, Any]]:
     if declared:
         arms, words = experiments.ablation(declared[0])
         return arms, {key: value for key, value in words.items() if key != "name"}
-    return names or list(registry.shipped()), {}
+    # In the order of `compare`: sizes are matched to the first arm's.
+    return names or experiments.default_arms(aliases=False), {}
 
 
 def shared_settings(request: Request) -> dict[str, Any]:

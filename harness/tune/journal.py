@@ -15,6 +15,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from harness import environment
 from harness.config import canonical
 from harness.errors import RecordError, UsageError
+from harness.fields import shown
 from harness.records import Claim, Store
 from harness.tune.effort import PRUNE_AFTER, PRUNE_FROM, Effort
 from harness.tune.space import Space
@@ -114,6 +115,15 @@ def study_name(label: str, index: int) -> str:
     return label if index == 0 else f"{label} ({index + 1})"
 
 
+def _changed(section: str, then: Any, now: Any) -> list[str]:
+    if then == now:
+        return []
+    if not (isinstance(then, Mapping) and isinstance(now, Mapping)):
+        return [f"another {section.replace('_', ' ')}"]
+    fields = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return [f"{section}.{name} {shown(then.get(name))} there, {shown(now.get(name))} here" for name in fields]
+
+
 def made_of(space: Space, label: str, effort: Effort) -> dict[str, Any]:
     """What a study was made of, and where; kept with it."""
     run = space.run.to_dict()
@@ -169,8 +179,7 @@ def differences(known: Mapping[str, Any], made: Mapping[str, Any]) -> list[str]:
     if known["code"] != made["code"]:
         found.append(f"other code ({known['code'][:8]} there, {made['code'][:8]} here)")
     for section in ("variant", "mixer", "model", "train", "data", "file_hash"):
-        if then[section] != now[section]:
-            found.append(f"another {section.replace('_', ' ')}")
+        found += _changed(section, then[section], now[section])
     found += [f"another {part}" for part in ("space", "pins") if canonical(known[part]) != canonical(made[part])]
     major = str(known["optuna"]).split(".")[0]
     if major != optuna.__version__.split(".")[0]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,11 +172,16 @@ def find_tuned(planned: Plan, settings: Mapping[str, Any], store: Store, *, stud
             if isinstance(found, Tuned):
                 return found
             reasons.append(f"{path.name}: {found}")
-    names = " ".join(f"'{arm.label}'" if "[" in arm.label else arm.label for arm in planned.arms)
+    words = [arm.label for arm in planned.arms]
+    # Sizes are matched to the baseline's, so that another baseline makes other models of the same arms.
+    words += ["--baseline", planned.baseline] if planned.baseline != words[0] else []
+    words += ["--match", settings["match"]] if settings["match"] else []
+    words += ["--studies", str(studies)] if studies > 1 else []
     if not reasons:
         reasons = [f"{store.studies} has no study of these settings"]
-    more = f" --studies {studies}" if studies > 1 else ""
-    raise UsageError(f"nothing is tuned for these arms ({'; '.join(reasons)}); first: run.py tune {names}{more} ...")
+    raise UsageError(
+        f"nothing is tuned for these arms ({'; '.join(reasons)}); first: run.py tune {shlex.join(words)} ..."
+    )
 
 
 def _tuned(path: Path, planned: Plan, store: Store, count: int, backend: str) -> Tuned | str:
