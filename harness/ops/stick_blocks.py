@@ -1,15 +1,15 @@
 """Stick-breaking attention in square blocks of scores, its backward pass in closed form; no matrix of T x S exists.
 
-Forward, from the nearest keys outwards, with exp(-t_ij) the stick that the keys nearer than j leave:
+Forward, from the nearest keys outwards, with r_ij the stick that the keys nearer than j leave:
 
-    A_ij = sigmoid(z_ij) / exp(t_ij)     t_ij = sum_{j<l} log(1 + exp(z_il))     o_i = sum_j A_ij v_j
+    A_ij = sigmoid(z_ij) r_ij     log r_ij = - sum_{j<l} log(1 + exp(z_il))     o_i = sum_j A_ij v_j     rem_i = r_i,-1
 
 Backward, from the farthest keys inwards, with g_i the gradient of o_i and c_i that of rem_i:
 
     f_ij = c_i rem_i + sum_{l<j} A_il (g_i.v_l)     dz_ij = sigmoid(-z_ij) A_ij (g_i.v_j) - sigmoid(z_ij) f_ij
     dv_j = sum_i A_ij g_i     dq_i = sum_j dz_ij k_j / sqrt(D)     dk_j = sum_i dz_ij q_i / sqrt(D)
 
-What is kept in between is t at the near edge of each tile, one number a row and tile. All else is formed anew, in
+What is kept in between is log r at the near edge of each tile, one number a row and tile. All else is formed anew, in
 such an order that no sum is the difference of two others: a score so high that its key takes all has a small gradient,
 and it is right.
 """
@@ -23,9 +23,6 @@ import torch
 from torch import Tensor
 
 from harness.ops import blocks
-
-# A row of sums needs one entry more than there are keys; so many keep the rows aligned in memory.
-GAP = 16
 
 
 def sticks_in_blocks(q: Tensor, k: Tensor, v: Tensor, *, attend_current: bool = False) -> tuple[Tensor, Tensor]:
@@ -54,103 +51,98 @@ class _Grid:
         self.scale = q.shape[2] ** -0.5
         self.block = blocks.block_size(k.shape[1], longest=128)
         self.blocks = blocks.query_blocks(q.shape[1] // group, k.shape[1], group, self.block)
-        self.rows = self.block * group
-        self.chunks = list(blocks.head_chunks(len(q), self.rows * self.block))
+        self.scores = self.block * group * self.block
+        self.chunks = list(blocks.head_chunks(len(q), self.scores))
         distance = blocks.distances(self.block, group, like=q)
-        self._hidden = torch.where(distance < (0 if attend_current else 1), -math.inf, 0.0).to(q.dtype)
+        self.hidden = torch.where(distance < (0 if attend_current else 1), -math.inf, 0.0).to(q.dtype)
         kind = torch.finfo(q.dtype)
-        self.used_up = -math.log(kind.smallest_normal) - math.log(kind.eps / 2)
-
-    def hidden(self, at: blocks.QueryBlock, tile: int, keys: int) -> Tensor | None:
-        """What is added to the scores of the queries' own tile, nearest key first, [rows, keys]; none elsewhere."""
-        return self._hidden[at.inside, :keys].flip(1) if tile == at.tile else None
-
-    def tiles(self, x: Tensor) -> list[Tensor]:
-        """[heads, S, D] in tiles, the nearest key first in each: torch sums from the first entry on."""
-        return [tile.flip(1) for tile in torch.split(x, self.block, 1)]
+        self.underflow = math.log(kind.smallest_normal) + math.log(kind.eps / 2)
 
 
-class _Room:
-    """Tiles of a chunk of heads by their shape; they share their memory."""
+class _Tiles:
+    """Tiles of a chunk of heads by their shape; they share their buffers."""
 
-    def __init__(self, heads: int, grid: _Grid, like: Tensor, *, backward: bool) -> None:
-        self._heads = heads
-        self._plain = blocks.Room(1 + backward, heads * grid.rows * grid.block, like=like)
-        self._wide = blocks.Room(2, heads * grid.rows * (grid.block + GAP), like=like)
+    def __init__(self, heads: int, scores: int, like: Tensor, *, backward: bool) -> None:
+        self._room, self._heads = blocks.Room(3 + backward, heads * scores, like=like), heads
         self._tiles: dict[tuple[int, int], _Tile] = {}
 
     def __call__(self, rows: int, keys: int) -> _Tile:
         if (rows, keys) not in self._tiles:
-            plain, wide = self._plain(self._heads, rows, keys), self._wide(self._heads, rows, keys + GAP)
-            self._tiles[rows, keys] = _Tile(plain, [x[..., : keys + 1] for x in wide])
+            self._tiles[rows, keys] = _Tile(*self._room(self._heads, rows, keys))
         return self._tiles[rows, keys]
 
 
 class _Tile:
-    """Numbers of each score, [heads, rows, keys]: share, log(1 + exp(z)), t, weight, and backward the gradient.
+    """Numbers of each score, [heads, rows, keys]: share, what it takes from log r, weight, and backward the gradient.
 
-    Where sums are taken, what comes in from the tile before stands in front, and what goes on comes out at the end.
-    All views are made once: for small tiles a view costs as much as the arithmetic.
+    Sums along the keys are matrix products, of runs of keys and then of the runs' sums: torch's own cumulative sum
+    takes one number at a time. All views are made once: for small tiles a view costs as much as the arithmetic.
     """
 
-    def __init__(self, plain: list[Tensor], wide: list[Tensor]) -> None:
-        (self.shares, *gradients), (self.terms, self.sums) = plain, wide
-        self.edge, self.lost = self.terms[..., :1], self.terms[..., 1:]
-        self.taken, self.beyond = self.sums[..., :-1], self.sums[..., -1:]
-        self.longest = math.log(2) * (128 if self.shares.dtype == torch.float64 else 64)
-        self.weights = self.taken if gradients else self.shares
-        if gradients:
-            keys = self.shares.shape[2]
-            self.dscores = gradients[0]
-            # Row: a key that is summed. Column: a key that it is farther than; the last one is the sum of all.
-            self.farther = self.shares.new_ones(keys, keys + 1).tril(-1)
-            self.farther[:, -1] = 1.0
-            self.dscore_rows, self.sum_rows = self.dscores.flatten(0, 1), self.sums.flatten(0, 1)
+    def __init__(self, shares: Tensor, lost: Tensor, weights: Tensor, dscores: Tensor | None = None) -> None:
+        heads, rows, keys = shares.shape
+        run = 32 if keys % 32 == 0 else keys
+        self.shares, self.lost, self.weights = shares, lost, weights
+        self.least = -math.log(2) * (128 if shares.dtype == torch.float64 else 64)
+        # Rows of these are the keys summed, columns the keys whose sum it is; log r falls by what is taken from it.
+        self.nearer = -shares.new_ones(run, run).tril(-1)
+        self.farther = -self.nearer.T.contiguous()
+        self.nearer_runs = shares.new_ones(keys // run, keys // run).tril(-1)
+        self.farther_runs = self.nearer_runs.T.contiguous()
+        lost_runs, self.runs = lost.view(heads * rows, -1, run), weights.view(heads * rows, -1, run)
+        self.lost_rows, self.weight_rows = lost.view(-1, run), weights.view(-1, run)
+        self.lost_first, self.run_first, self.run_last = lost_runs[..., 0], self.runs[..., 0], self.runs[..., -1]
+        self.far_edge, self.near_edge = (weights[..., :1], lost[..., :1]), weights[..., -1:]
+        if dscores is not None:
+            self.dscores, self.dscore_rows = dscores, dscores.view(-1, run)
+            self.dscore_last, self.dscore_edge = dscores.view(heads * rows, -1, run)[..., -1], dscores[..., -1:]
 
     def break_off(self, queries: Tensor, keys: Tensor, scale: float, hidden: Tensor | None, edge: Tensor) -> Tensor:
-        """Form shares, log(1 + exp(z)) and weights; in the forward pass the weights take the place of the shares.
+        """Form shares and weights.
 
         Args:
             queries: [heads, rows, D].
             keys: [heads, D, keys].
             scale: of the scores.
             hidden: added to the scores, [rows, keys].
-            edge: t at the near edge, [heads, rows, 1].
+            edge: log r that comes in from nearer keys, [heads, rows, 1].
 
         Returns:
-            t at the far edge, [heads, rows, 1].
+            log r that goes on to farther keys, [heads, rows, 1].
         """
         self.shares.baddbmm_(queries, keys, beta=0, alpha=scale)
         if hidden is not None:
             self.shares += hidden
-        self.edge.copy_(edge)
         # A share of a score beyond the reach is 0 or 1 to any precision kept, and exp is slow where it underflows.
-        reach = 1.3 * self.longest
+        reach = -1.3 * self.least
         torch.clamp(self.shares, -reach, reach, out=self.lost).exp_().log1p_()
-        torch.cumsum(self.terms, -1, out=self.sums)
-        far = self.beyond.clone()
+        torch.mm(self.lost_rows, self.nearer, out=self.weight_rows)
+        whole = self.run_first - self.lost_first
+        self.runs += torch.addmm(edge.view(-1, 1), whole, self.nearer_runs).unsqueeze(2)
+        beyond = self.far_edge[0] - self.far_edge[1]
         # Subnormal numbers take a hundred times as long in a matrix product.
-        torch.div(self.shares.sigmoid_(), self.taken.clamp_max_(self.longest).exp_(), out=self.weights)
-        return far
+        self.weights.clamp_min_(self.least).exp_().mul_(self.shares.sigmoid_())
+        return beyond
 
     def pull(self, values: Tensor, dout: Tensor, edge: Tensor) -> Tensor:
-        """Form the gradients of the scores; all else but the shares is overwritten.
+        """Form the gradients of the scores; weights and what is taken from log r are overwritten.
 
         Args:
             values: [heads, Dv, keys].
             dout: gradient of the output, [heads, rows, Dv].
-            edge: f at the far edge, [heads, rows, 1].
+            edge: f that comes in from farther keys, [heads, rows, 1].
 
         Returns:
-            f at the near edge, [heads, rows, 1].
+            f that goes on to nearer keys, [heads, rows, 1].
         """
         torch.bmm(dout, values, out=self.dscores).mul_(self.weights)
-        # A cumulative sum from the last key on: torch has none, and a matrix product is as fast as two flips.
-        torch.addmm(edge.view(-1, 1), self.dscore_rows, self.farther, out=self.sum_rows)
-        near = self.beyond.clone()
+        torch.mm(self.dscore_rows, self.farther, out=self.weight_rows)
+        whole = self.run_last + self.dscore_last
+        self.runs += torch.addmm(edge.view(-1, 1), whole, self.farther_runs).unsqueeze(2)
+        beyond = self.near_edge + self.dscore_edge
         # exp(-lost) = sigmoid(-z), exact where 1 - sigmoid(z) has lost its digits.
-        self.dscores.mul_(self.lost.neg_().exp_()).addcmul_(self.shares, self.taken, value=-1)
-        return near
+        self.dscores.mul_(self.lost.neg_().exp_()).addcmul_(self.shares, self.weights, value=-1)
+        return beyond
 
 
 class _Blocks(torch.autograd.Function):
@@ -163,21 +155,21 @@ class _Blocks(torch.autograd.Function):
         ctx.edges = []
         for some in grid.chunks:
             count = some.stop - some.start
-            room = _Room(count, grid, q, backward=False)
-            keys, values = grid.tiles(k[some]), grid.tiles(v[some])
+            tiles = _Tiles(count, grid.scores, q, backward=False)
+            keys, values = torch.split(k[some].mT, grid.block, 2), torch.split(v[some], grid.block, 1)
             for at in grid.blocks:
                 queries = q[some, at.rows]
                 # Sums are kept contiguous: torch would otherwise multiply one head at a time.
                 mixed = q.new_zeros(count, queries.shape[1], v.shape[2])
                 edges = [q.new_zeros(count, queries.shape[1], 1)]
                 for index in range(at.tile, -1, -1):
-                    width = keys[index].shape[1]
-                    tile, hidden = room(queries.shape[1], width), grid.hidden(at, index, width)
-                    edges.append(tile.break_off(queries, keys[index].mT, grid.scale, hidden, edges[-1]))
+                    tile = tiles(queries.shape[1], keys[index].shape[2])
+                    hidden = grid.hidden[at.inside, : keys[index].shape[2]] if index == at.tile else None
+                    edges.append(tile.break_off(queries, keys[index], grid.scale, hidden, edges[-1]))
                     mixed.baddbmm_(tile.weights, values[index])
-                    if index and edges[-1].min() > grid.used_up:
+                    if index and edges[-1].max() < grid.underflow:
                         break
-                out[some, at.rows], remainder[some, at.rows] = mixed, edges.pop().neg_().exp_()
+                out[some, at.rows], remainder[some, at.rows] = mixed, edges.pop().exp()
                 ctx.edges.append(edges)
         ctx.save_for_backward(q, k, v, remainder)
         ctx.rest = group, attend_current
@@ -188,25 +180,25 @@ class _Blocks(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor, dremainder: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, remainder = ctx.saved_tensors
         grid = _Grid(q, k, *ctx.rest)
-        dout, edges_of, left = dout.contiguous(), iter(ctx.edges), dremainder * remainder
+        dout, edges_of, left = dout.contiguous(), iter(ctx.edges), dremainder.contiguous() * remainder
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         for some in grid.chunks:
             count = some.stop - some.start
-            room = _Room(count, grid, q, backward=True)
-            keys, values = grid.tiles(k[some]), grid.tiles(v[some])
-            dkeys, dvalues = ([torch.zeros_like(x) for x in parts] for parts in (keys, values))
+            tiles = _Tiles(count, grid.scores, q, backward=True)
+            keys, values = (torch.split(x[some], grid.block, 1) for x in (k, v))
+            dkeys, dvalues = ([x.new_zeros(x.shape) for x in parts] for parts in (keys, values))
             for at in grid.blocks:
-                queries, drows, edge = q[some, at.rows], dout[some, at.rows], left[some, at.rows].contiguous()
+                queries, drows, farther = q[some, at.rows], dout[some, at.rows], left[some, at.rows].contiguous()
                 dqueries, edges = q.new_zeros(queries.shape), next(edges_of)
                 for index in range(at.tile + 1 - len(edges), at.tile + 1):
-                    width = keys[index].shape[1]
-                    tile, hidden = room(queries.shape[1], width), grid.hidden(at, index, width)
+                    tile = tiles(queries.shape[1], keys[index].shape[1])
+                    hidden = grid.hidden[at.inside, : keys[index].shape[1]] if index == at.tile else None
                     tile.break_off(queries, keys[index].mT, grid.scale, hidden, edges[at.tile - index])
                     dvalues[index].baddbmm_(tile.weights.mT, drows)
-                    edge = tile.pull(values[index].mT, drows, edge)
+                    farther = tile.pull(values[index].mT, drows, farther)
                     dqueries.baddbmm_(tile.dscores, keys[index], alpha=grid.scale)
                     dkeys[index].baddbmm_(tile.dscores.mT, queries, alpha=grid.scale)
                 dq[some, at.rows] = dqueries
-            for whole, parts in ((dk, dkeys), (dv, dvalues)):
-                torch.cat([x.flip(1) for x in parts], 1, out=whole[some])
+            torch.cat(dkeys, 1, out=dk[some])
+            torch.cat(dvalues, 1, out=dv[some])
         return dq, dk, dv, None, None
