@@ -47,6 +47,13 @@ def test_a_table_of_readme_stands_in_results(place: str, shown: str) -> None:
     assert any(shown.strip() in text for text in committed)
 
 
+def test_the_bars_of_readme_stand_in_the_committed_benchmark() -> None:
+    found = re.findall(r"<!-- bars: (\S+) -->\n```text\n(.*?)```\n<!-- end -->", README, re.DOTALL)
+    assert found
+    for place, shown in found:
+        assert shown in (ROOT / place / "cpu.txt").read_text()
+
+
 def mixer(folder: Path) -> Path:
     blocks = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "SPEC" in block]
     assert len(blocks) == 1
@@ -74,7 +81,7 @@ def test_the_mixer_of_readme_is_40_to_60_lines_and_runs_by_readmes_commands(tmp_
 
 def test_every_shipped_flag_and_verb_that_readme_names_exists() -> None:
     known = "".join(
-        cli.run(verb, "--help").stdout for verb in ("compare", "ablate", "tune", "check", "measure", "report", "list")
+        cli.run(verb, "--help").stdout for verb in ("compare", "ablate", "tune", "bench", "check", "measure", "report", "list")
     )
     for flag in set(re.findall(r"(?<=[`\s])--[a-z][a-z-]+", README)):
         assert flag in known or flag in ("--no-build-isolation",), flag
@@ -97,7 +104,7 @@ def test_the_two_commands_of_the_first_minute_stand_in_readme_once() -> None:
 
 def test_the_figures_of_readme_are_those_of_committed_experiments_and_drawn_by_its_command() -> None:
     figures = re.findall(r"!\[[^\]]+\]\(results/([^)/]+)/tables/([^)/]+)/([a-z]+)\.png\)", README)
-    assert len(figures) == 2 == README.count("![")
+    assert len(figures) == 2 == README.count("![") - README.count("](results/bench/cpu.svg)")
     for study, stem, name in figures:
         assert (study, stem) in {(place.name, file.stem) for place, file in EXPERIMENTS}
         assert name in {module.NAME for module in FIGURES}

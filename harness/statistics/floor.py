@@ -17,7 +17,7 @@ From them come 4,000 tables of each of `SHAPES`, by `null_tables`, whose numbers
 The rule keeps its promise if in no shape more tables than `allowed` hold a "better" or a "worse", and at most
 `LEVEL` in the mean of the shapes. The first outcome counts: no other config, drawing or limit after it.
 
-An earlier study (`results/noise`, 48 pairs) was judged on single runs, a drawing chosen after a look at its pairs.
+An earlier study (48 pairs, see results/LOG.md) was judged on single runs, a drawing chosen after a look at its pairs.
 Drawn as above, its pairs exceed what is allowed at 3 and 5 seeds (8.6 and 7.1 %), though the same 96 runs paired at
 random give 5.1 and 5.1 % in the mean: these 48 differences are flatter than most. That is why this one exists.
 """
