@@ -23,15 +23,16 @@ def cost(subject: Subject) -> str:
     parameters = sum(parameter.numel() for parameter in layer.parameters())
     if found.parameters != parameters:
         raise Broken(f"it says {found.parameters:,} parameters, the layer has {parameters:,}")
-    tried = ["parameters"]
+    tried = ["parameters exact"]
     if hasattr(layer, "step") and not subject.narrow:
         held = _held(_state(subject, layer, length))
         if found.state_bytes != held:
             raise Broken(f"it says {found.state_bytes:,} bytes of state after {length} tokens, step holds {held:,}")
-        tried.append("state")
+        tried.append("state exact")
     if subject.spec.reference is not None and not subject.narrow:
-        _products(subject, found.forward.products, length)
-        tried.append("products")
+        least, most = _products(subject, found.forward.products, length)
+        # What lies below the diagonal only the file knows, so that products are held between two limits.
+        tried.append(f"products {found.forward.products:,.0f} of {least:,} to {most:,.0f} possible")
     return ", ".join(tried)
 
 
@@ -50,7 +51,7 @@ def _held(state: Any) -> int:
     return sum(_held(part) for part in parts)
 
 
-def _products(subject: Subject, said: float, length: int) -> None:
+def _products(subject: Subject, said: float, length: int) -> tuple[int, float]:
     # The explicit form computes the whole square of pairs, hidden ones too: a cost lies at or below it.
     layer = subject.build(noise=0.0, core=subject.spec.reference).last
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -62,3 +63,4 @@ def _products(subject: Subject, said: float, length: int) -> None:
             f"it says {said:,.0f} FLOPs a token in matrix products; the layer's matrices take {least:,}, "
             f"and its explicit form takes {counted:,.0f} with every pair of {length} tokens"
         )
+    return least, counted

@@ -28,7 +28,9 @@ def subtitle(experiment: ExperimentFile, rows: Sequence[Row]) -> str:
     else:
         tuning = "untuned: one learning rate for all" + (f" ({rates[0]:g})" if rates else "")
     seeds = f"{len(experiment.seeds)} seed{'s' * (len(experiment.seeds) != 1)}"
-    tuning = " · ".join([tuning, *terms(experiment)])
+    pattern = experiment.settings.get("model", {}).get("pattern")
+    hybrid = [f"layers of every arm: {pattern} in turn"] if pattern else []
+    tuning = " · ".join([tuning, *hybrid, *terms(experiment)])
     return f"{tuning} · {experiment.corpus['name']}, {experiment.corpus['tokenizer']} · {seeds}"
 
 

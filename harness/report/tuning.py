@@ -137,7 +137,9 @@ def tuning_csv(result: TuneResult) -> str:
 
 
 def _cells(variant: VariantResult) -> list[str]:
-    best, study = variant.best, variant.studies[0]
+    best = variant.best
+    # Each study has a seed of its own: the defaults are those of the study that has the best.
+    study = next((study for study in variant.studies if best is not None and study.best is best), variant.studies[0])
     first = next((trial.value for trial in study.trials if trial.slot == 0), None)
     asked = "" if variant.trials == variant.asked else f" of {variant.asked}"
     return [
@@ -218,6 +220,17 @@ def _notes(result: TuneResult) -> list[str]:
     return found
 
 
+def _searched(result: TuneResult) -> list[str]:
+    """What of its range each field was searched in; fields that all arms share once."""
+    ranges = [{dim.name: dim.words() for dim in variant.studies[0].dims} for variant in result.variants]
+    common = {name: words for name, words in ranges[0].items() if all(one.get(name) == words for one in ranges)}
+    found = [", ".join(f"{_short(name)} {words}" for name, words in common.items())] if common else []
+    for variant, own in zip(result.variants, ranges, strict=True):
+        rest = [f"{_short(name)} {words}" for name, words in own.items() if name not in common]
+        found += [f"{variant.label}: {', '.join(rest)}"] if rest else []
+    return found
+
+
 def _reading(result: TuneResult) -> list[str]:
     effort, study = result.effort, result.variants[0].studies[0]
     first = f"{STARTUP} first points" if effort.sampler == "tpe" else "points"
@@ -230,6 +243,7 @@ def _reading(result: TuneResult) -> list[str]:
         f"effort: {effort.trials} trials of {study.steps} steps a study, the defaults first; pruned and failed ones "
         f"count{drawn}; seed of the search {effort.seed}, of the trainings {trained}",
     ]
+    lines += [f"searched: {line}" for line in _searched(result)]
     if effort.pruning == "median":
         lines.append(
             f"pruning: a trial above the median of the finished ones stops, from {PRUNE_FROM:.0%} of the steps and "

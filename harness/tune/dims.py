@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from harness.fields import shown
+
 EDGE = 0.05
 """Share of a range, on its own scale, that counts as its edge."""
 
@@ -61,6 +63,12 @@ class Dim:
             return False
         share = self.share(value)
         return (share <= EDGE and not self.walls[0]) or (share >= 1 - EDGE and not self.walls[1])
+
+    def words(self) -> str:
+        """The range as a table says it."""
+        if self.options:
+            return " | ".join(map(shown, self.options))
+        return f"{self.low:g} to {self.high:g}{' (log)' * self.log}"
 
     def plain(self) -> dict[str, Any]:
         """The dimension as JSON."""
