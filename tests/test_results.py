@@ -81,7 +81,8 @@ def test_the_mixer_of_readme_is_40_to_60_lines_and_runs_by_readmes_commands(tmp_
 
 def test_every_shipped_flag_and_verb_that_readme_names_exists() -> None:
     known = "".join(
-        cli.run(verb, "--help").stdout for verb in ("compare", "ablate", "tune", "bench", "check", "measure", "report", "list")
+        cli.run(verb, "--help").stdout
+        for verb in ("compare", "ablate", "tune", "bench", "check", "measure", "report", "list")
     )
     for flag in set(re.findall(r"(?<=[`\s])--[a-z][a-z-]+", README)):
         assert flag in known or flag in ("--no-build-isolation",), flag
