@@ -140,8 +140,8 @@ def test_two_processes_at_once_train_each_run_once(whole: Path, tmp_path: Path) 
     assert first["arms"] == second["arms"]
 
 
-def _start(out: Path, **more: Any) -> subprocess.Popen[bytes]:
-    command = cli.arguments("compare", "softmax", "flash", "lazy", out=out, extra=("--seeds", "2"))
+def _start(out: Path, *, seeds: int = 2, **more: Any) -> subprocess.Popen[bytes]:
+    command = cli.arguments("compare", "softmax", "flash", "lazy", out=out, extra=("--seeds", str(seeds)))
     return subprocess.Popen(command, cwd=cli.ROOT, env=cli.ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             start_new_session=True, **more)  # fmt: skip
 
@@ -167,13 +167,14 @@ def test_an_experiment_killed_by_sigkill_goes_on_to_the_same_records(word: bytes
 
 
 def test_ctrl_c_keeps_finished_runs_and_prints_the_partial_table(tmp_path: Path) -> None:
-    process = _start(tmp_path / "out")
-    _until(process, b"[1/4]")
+    # So many runs that they cannot end while the signal is on its way.
+    process = _start(tmp_path / "out", seeds=60)
+    _until(process, b"[1/120]")
     os.killpg(process.pid, signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"softmax" in stdout and b"the same command goes on" in stderr and b"Traceback" not in stderr
-    assert 1 <= len(cli.records(tmp_path / "out")) < 4
+    assert 1 <= len(cli.records(tmp_path / "out")) < 120
 
 
 def test_workers_end_when_their_parent_is_gone(tmp_path: Path) -> None:

@@ -127,6 +127,9 @@ def test_every_declared_experiment_can_be_planned_and_says_what_it_expects() -> 
     for name in registry.experiments():
         names, declared = experiments.ablation(name)
         assert declared["question"] and declared["expectation"]
+        task, preset = declared.pop("task"), declared.pop("preset")
+        declared |= {"sets": {"data.corpus": task.corpus(None)}, "preset": task.preset} if task else {}
+        declared |= {"preset": preset} if preset else {}
         assert plan(Request(arms=names, **declared), cuda=False).arms
 
 
