@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,13 +22,23 @@ def layer_cost(spec: MixerSpec, config: Any, dims: Dims, length: int) -> Cost:
         length: tokens of the sequence.
 
     Raises:
-        UsageError: its file gives no formulas.
+        UsageError: its file gives no formulas, or they fail or give no cost.
     """
     if spec.cost is None:
         raise UsageError(
             f"{spec.name} has no cost formulas: add `cost` to its SPEC (harness/spec.py says what it returns)"
         )
-    return spec.cost(dims, config, length)
+    try:
+        found = spec.cost(dims, config, length)
+    # A user's formula may fail in any way; it is named, and no table goes by it.
+    except Exception as error:
+        raise UsageError(f"the cost formula of {spec.name} fails: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Cost):
+        raise UsageError(f"the cost formula of {spec.name} returns a {type(found).__name__}; it must return a Cost")
+    numbers = (found.forward.total, found.decode.total, found.state_bytes, found.parameters)
+    if not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise UsageError(f"the cost formula of {spec.name} gives {found}; allowed are finite numbers of at least 0")
+    return found
 
 
 def model_cost(model: ModelConfig, layers: Sequence[tuple[MixerSpec, Any]], *, vocab_size: int, length: int) -> Cost:

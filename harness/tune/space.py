@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -199,6 +200,11 @@ def _number(name: str, text: str) -> float:
 
 def _dim(name: str, setting: Setting, low: float, high: float) -> Dim:
     role: Role = setting.role
+    if not (math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not role.log)):
+        scale = " on a log scale, low above 0" if role.log else ""
+        raise UsageError(
+            f"the range of {name} is {low:g} to {high:g}: allowed are finite numbers, low below high{scale}"
+        )
     walls = (role.least is not None and low <= role.least, role.most is not None and high >= role.most)
     return Dim(name=name, low=low, high=high, log=role.log, whole=float not in setting.types, walls=walls)
 
