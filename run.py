@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 import tyro
@@ -42,7 +44,7 @@ def main() -> int:
             stream.reconfigure(errors="replace")
     code = 0
     try:
-        for answer in verb.run(_console(stderr=True)):
+        for answer in _answers(verb):
             _print(answer, as_json=verb.json)
             code = max(code, answer.code)
         sys.stdout.flush()
@@ -65,6 +67,18 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
+
+
+def _answers(verb: Common) -> Iterator[Answer]:
+    """The answers of a verb; what a mixer prints while it works must not get between them."""
+    with contextlib.redirect_stdout(sys.stderr):
+        answers = verb.run(_console(stderr=True))
+    while True:
+        with contextlib.redirect_stdout(sys.stderr):
+            answer = next(answers, None)
+        if answer is None:
+            return
+        yield answer
 
 
 def _print(answer: Answer, *, as_json: bool) -> None:

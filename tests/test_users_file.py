@@ -44,3 +44,15 @@ def test_a_cost_formula_that_fails_is_named(tmp_path: Path, cost: str) -> None:
         "compare", "softmax", str(file), out=tmp_path / "out", extra=("--match", "flops", "--dry-run")
     )
     assert done.returncode == 2 and "the cost formula of my_mixer" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_a_file_prints_in_the_commands_own_process_is_kept_out_of_its_json(tmp_path: Path) -> None:
+    file = written(tmp_path, cost='print("COST"); return None')
+    file.write_text(
+        file.read_text().replace(
+            "def forward(self, x, shared):", 'def forward(self, x, shared):\n        print("FORWARD")\n'
+        )
+    )
+    done = cli.run("check", str(file), "--claim", "shape", "--claim", "cost", "--json")
+    assert done.returncode == 1 and "FORWARD" in done.stderr
+    assert cli.payload(done)["passed"] is False
