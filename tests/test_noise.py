@@ -173,7 +173,6 @@ def test_a_rule_that_calls_too_much_would_be_seen_in_the_drawn_tables(monkeypatc
 STUDY = Path(__file__).parent.parent / "results" / "noise-pairs"
 
 
-@pytest.mark.skipif(not STUDY.exists(), reason="the study is not committed yet")
 def test_in_the_committed_study_false_verdicts_stay_under_their_level() -> None:
     store = Store(STUDY)
     (experiment,) = store.all_experiments()

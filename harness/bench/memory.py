@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 from pathlib import Path
 
 import torch
 
 from harness.bench.case import Case
+from harness.execute.process import in_a_fork
 
 
 def prepare() -> None:
@@ -40,18 +40,7 @@ def peak_memory(case: Case, device: str) -> int | None:
 
 def _in_a_child(case: Case) -> int | None:
     gc.collect()
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writer, str(_here(case)).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    return int(text) if text.isdigit() else None
+    return in_a_fork(lambda: _here(case))
 
 
 def _here(case: Case) -> int:

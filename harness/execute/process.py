@@ -55,3 +55,22 @@ class Child:
         self.process.terminate()
         self.process.join()
         self.pipe.close()
+
+
+def in_a_fork(measure: Callable[[], int | None]) -> int | None:
+    """What a measurement gives in a copy of this process; None where it fails, or gives no count.
+
+    The copy has no threads but one: this process must not have started torch's before.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, str(measure()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return int(text) if text.isdigit() else None

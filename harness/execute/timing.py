@@ -20,6 +20,7 @@ from harness import environment
 from harness.config import RunConfig
 from harness.data import Source
 from harness.events import Event
+from harness.execute.process import in_a_fork
 from harness.experiment import Plan
 from harness.records import Store, TimingRecord
 from harness.train import step_function
@@ -124,18 +125,7 @@ def _synchronise(run: RunConfig) -> None:
 
 def _peak_memory(run: RunConfig, source: Source) -> int | None:
     """Bytes that building the model and two steps add, in a forked child: freed memory of one arm serves no other."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(writer, str(_peak_here(run, source)).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    return int(text) if text.isdigit() else None
+    return in_a_fork(lambda: _peak_here(run, source))
 
 
 def _peak_here(run: RunConfig, source: Source) -> int | None:
