@@ -125,7 +125,7 @@ def train(
                 files.save(checkpoint, key=key, model=model, optimiser=state.optimiser, progress=state.progress())
                 saved = time.monotonic()
         if outcome.status == "ok":
-            refuse_leaks(model, state.selection, device=config.device)
+            refuse_leaks(model, state.selection, device=config.device, dtype=config.dtype)
         if outcome.status == "ok" and report:
             _report(run, source, model, outcome)
         elif outcome.status == "ok":
