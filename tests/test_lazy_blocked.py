@@ -144,7 +144,7 @@ def test_keys_that_no_query_keeps_are_skipped_and_nothing_changes(
     monkeypatch: pytest.MonkeyPatch, queries: int, options: dict[str, bool]
 ) -> None:
     monkeypatch.setattr(elastic, "LONG", 256)
-    monkeypatch.setattr(elastic, "SHORT", 128)
+    monkeypatch.setattr(elastic_plan, "SHORT", 128)
     given = arguments(queries, 700, tau=-1.0, batch=1)
     # A table that falls with distance, and one that rises at its end: the first keys and the last are kept.
     given["bias"] = -torch.arange(690.0, dtype=torch.float64).expand(HEADS, -1) / 10
@@ -165,3 +165,43 @@ def test_what_is_not_asked_for_gets_no_gradient_and_the_inputs_stay() -> None:
     assert v.grad is not None
     assert all(x.grad is None for name, x in given.items() if name != "v")
     assert all(torch.equal(x.detach(), before[name]) for name, x in given.items())
+
+
+@pytest.mark.parametrize("tau", [-1.0, -0.6, 0.4])
+@pytest.mark.parametrize("options", OPTIONS[1:], ids=str)
+def test_weights_kept_and_weights_formed_anew_are_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, tau: float, options: dict[str, bool]
+) -> None:
+    given = arguments(200, 210, groups=2, table=70, tau=tau)
+    found = []
+    # All parts keep theirs, one of them does, none does.
+    for numbers in (1 << 24, 60_000, 0):
+        monkeypatch.setitem(elastic.KEPT, "cpu", numbers)
+        monkeypatch.setitem(elastic_plan.SCORES, "cpu", 1 << 15)
+        leaves = {name: x.clone().requires_grad_() for name, x in given.items()}
+        out = ops.elastic_attention(**leaves, **options)
+        saved = [x for x in out.grad_fn.saved_tensors[7:] if x is not None]
+        found.append((len(saved), out, torch.autograd.grad(out.square().sum(), list(leaves.values()))))
+    assert found[0][0] > found[1][0] > found[2][0] == 0
+    for _, out, gradients in found[1:]:
+        assert torch.equal(out, found[0][1])
+        assert all(torch.equal(x, y) for x, y in zip(gradients, found[0][2], strict=True))
+
+
+def test_without_gradients_no_weights_are_kept() -> None:
+    given = {name: x.requires_grad_() for name, x in arguments(40, 40, table=9, tau=-0.7).items()}
+    with torch.no_grad():
+        plain = ops.elastic_attention(**given)
+    assert plain.grad_fn is None
+    assert torch.equal(plain, ops.elastic_attention(**given))
+
+
+@pytest.mark.parametrize("length", [5, 40, 1100])
+@pytest.mark.parametrize("name", ["q", "k", "v", "bias", "tau"])
+def test_what_is_not_a_number_never_turns_into_a_healthy_zero(length: int, name: str) -> None:
+    given = arguments(length, length, table=9, tau=-1.0, batch=1)
+    given = {key: x.float() for key, x in given.items()}
+    given[name].view(-1)[0] = float("nan")
+    with_reference, blocked = reference(**given), ops.elastic_attention(**given)
+    assert torch.equal(with_reference.isnan().any(-1), blocked.isnan().any(-1))
+    assert bool(blocked.isnan().any())

@@ -240,3 +240,10 @@ def test_the_norm_comes_before_the_positions_and_takes_away_the_scale_of_q_and_k
 )
 def test_groups_positions_and_row_sums_keep_the_contract(fields: dict[str, object]) -> None:
     assert [finding for finding in examine(SPEC, Config(**fields)) if finding.passed is False] == []
+
+
+def test_alibi_of_sixteen_heads_is_formed_in_the_precision_of_the_scores() -> None:
+    # Slopes of 16 heads are no powers of two: slope times distance rounds in float32.
+    q, k, v = (torch.randn(1, 90, 16, 2, generator=generator(n), dtype=torch.float64) for n in range(3))
+    plain, fast = (core(q, k, v, bias=-1.0, alibi=True) for core in (reference, blocked))
+    torch.testing.assert_close(plain, fast, rtol=0, atol=1e-13)

@@ -70,7 +70,7 @@ def reference(
     scores = ops.scores(q, k)  # [B, H, T, S]
     if alibi:
         distance = torch.arange(k.shape[1], device=q.device)
-        slopes = ops.alibi_slopes(q.shape[2]).to(q.device)[:, None]
+        slopes = ops.alibi_slopes(q.shape[2]).to(scores)[:, None]
         scores = scores + ops.distance_bias(-slopes * distance, q.shape[1], k.shape[1])
     seen = ops.visible(q.shape[1], k.shape[1], device=q.device)
     if row_norm:

@@ -14,26 +14,24 @@ Backward, with g_i the gradient of o_i and [a_ij > 0] the keys that were kept:
 Renormalised, o_i is divided by A_i = sum_j a_ij: then g_i / A_i stands for g_i, da_ij = [a_ij > 0] (g_i.v_j - g_i.o_i),
 and delta_i = -t_i sum_j da_ij; a row with A_i = 0 has no gradient.
 
-A block holds every score of its queries, so that the softmax is torch's own, and the backward pass forms the same p to
-the bit: no key is kept in one pass and cut in the other. Keys that every query of a block cuts leave it nothing but
-ds_ij = -p_ij delta_i: they need neither values nor gradients of their weights.
+A block holds every score of its queries, so that the softmax is torch's own. Few weights p are kept for the backward
+pass, which forms many anew, the same to the bit: no key is kept in one pass and cut in the other. Keys that every query
+of a block cuts leave it nothing but ds_ij = -p_ij delta_i: they need neither values nor gradients of their weights.
 """
 
 from __future__ import annotations
 
-import itertools
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from harness.ops.elastic_plan import Block, KeySums, Part, Plan, add_diagonals
+from harness.ops.elastic_plan import KEPT, Block, KeySums, Part, Plan, Runs, Sum, add_diagonals, runs_of
 from harness.ops.masks import at_least_float32
 
-# Keys that are looked at together, the fewest of a block where looking pays, and the fewest that are skipped.
-TILE, LONG, SHORT = 64, 1024, 256
-Runs = list[tuple[slice, bool]]
+LONG = 1024
+"""Fewest keys of a block where it pays to look for those that are cut."""
 
 
 def elastic_attention(
@@ -81,27 +79,32 @@ class _Elastic(torch.autograd.Function):
         out = q.new_empty(plan.stacks, q.shape[1], v.shape[3])
         mass = q.new_empty(plan.stacks, q.shape[1], 1) if renormalise else None
         room = plan.buffers(q, 1)
-        ctx.runs = []
+        ctx.runs, kept = [], []
+        left = KEPT[q.device.type] if any(ctx.needs_input_grad) else 0
         for part in plan.parts:
             core = _Core(plan, part, (q, k, v), bias, tau, divide_by_n)
-            ctx.runs.append(core.forward(room, out[part.stacks], None if mass is None else mass[part.stacks]))
-        ctx.save_for_backward(q, k, v, bias, tau, out, mass)
+            own = core.room_to_keep(left)
+            left -= sum(x.numel() for x in own)
+            kept += own
+            ctx.runs.append(core.forward(room, own, out[part.stacks], None if mass is None else mass[part.stacks]))
+        ctx.save_for_backward(q, k, v, bias, tau, out, mass, *kept)
         return out.view(q.shape[0], -1, *out.shape[1:]).transpose(1, 2)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, bias, tau, out, mass = ctx.saved_tensors
+        q, k, v, bias, tau, out, mass, *kept = ctx.saved_tensors
         plan: Plan = ctx.plan
-        dq, dk, dv = (x.new_zeros(x.transpose(1, 2).shape) for x in (q, k, v))
+        dq, dk, dv = (plan.gradient_of(x) for x in (q, k, v))
         dbias, dtau = (None if x is None else torch.zeros_like(x) for x in (bias, tau))
         room = plan.buffers(q, 3)
         for part, runs in zip(plan.parts, ctx.runs, strict=True):
             core = _Core(plan, part, (q, k, v), bias, tau, ctx.divide_by_n)
+            weights, kept = kept[: len(runs)], kept[len(runs) :]
             own = out[part.stacks], None if mass is None else mass[part.stacks]
-            core.backward(room, runs, part.queries(g), *own, dq.flatten(0, 1)[part.stacks])
-            part.add_keys(dk, core.dk.whole())
-            part.add_keys(dv, core.dv.whole())
+            core.backward(room, weights, runs, part.queries(g), *own, dq.flatten(0, 1)[part.stacks])
+            part.add_keys(dk, core.dk)
+            part.add_keys(dv, core.dv)
             if dbias is not None:
                 add_diagonals(dbias[part.heads], core.dtile)
             if dtau is not None:
@@ -132,6 +135,11 @@ class _Core:
         # With a positive threshold a hidden key, of weight 0, would get tau / n.
         self.leaks = tau is not None and bool((tau > 0).any())
 
+    def room_to_keep(self, most: int) -> list[Tensor]:
+        """Room for the softmax weights of each block, where all of them are that many numbers at most; else nothing."""
+        shapes = [(len(self.q), block.rows.stop - block.rows.start, block.keys) for block in self.plan.blocks]
+        return [self.q.new_empty(shape) for shape in shapes] if sum(map(math.prod, shapes)) <= most else []
+
     def _by_head(self, x: Tensor) -> Tensor:
         return x.view(-1, self.heads, *x.shape[1:])
 
@@ -156,41 +164,57 @@ class _Core:
             a[..., first - keys.start :].masked_fill_(hidden[:, first - own : keys.stop - own], 0.0)
         return a
 
-    def forward(self, room: list[Tensor], out: Tensor, mass: Tensor | None) -> list[Runs]:
+    def forward(self, room: list[Tensor], keep: list[Tensor], out: Tensor, mass: Tensor | None) -> list[Runs]:
         """Outputs, written into out [C, T, Dv], divided by the rows' sums where mass [C, T, 1] is there for them.
+
+        Args:
+            room: buffers of a block.
+            keep: room for the softmax weights of each block, or nothing.
+            out, mass: as above.
 
         Returns:
             The keys of each block in runs, with whether any query keeps one of them.
         """
-        found = []
+        found, mixed = [], []
         look = self.cut is not None and self.q.device.type == "cpu"
-        for block in self.plan.blocks:
-            rows, (p,) = block.rows, _tiles(room, len(self.q), block)
+        for index, block in enumerate(self.plan.blocks):
+            rows, (a,) = block.rows, _tiles(room, len(self.q), block)
             whole = slice(0, block.keys)
+            p = keep[index] if keep else a
             self._weights(block, p)
-            a = self._kept(block, p, whole, p)
-            runs = _runs(a) if look and block.keys >= LONG else [(whole, True)]
+            ghost = None if self.cut is None else (p[..., :1] + self.cut[:, rows]) * 0
+            a = self._kept(block, p, whole, a)
+            runs = runs_of(a) if look and block.keys >= LONG else [(whole, True)]
             # Blocks of one head are alike: where one has nothing to skip, the next is not searched.
             look = look and (block.keys < LONG or len(runs) > 1)
             found.append(runs)
-            # Sums are kept contiguous: torch would otherwise multiply one head at a time.
-            mixed = self.v.new_zeros(len(p), p.shape[1], self.v.shape[2])
+            mixed.append(Sum(self.q.new_empty(len(a), a.shape[1], self.v.shape[2])))
             for keys, _ in filter(_alive, runs):
-                mixed.baddbmm_(a[..., keys], self.v[:, keys])
-            out[:, rows] = mixed
+                mixed[-1].add(a[..., keys], self.v[:, keys])
+            if ghost is not None:
+                mixed[-1].whole().add_(ghost)  # A row of NaN stays one: torch's fused sum and ReLU may make it 0.
             if mass is not None:
                 torch.sum(a, -1, keepdim=True, out=mass[:, rows])
+        torch.cat([block.whole() for block in mixed], 1, out=out)
         if mass is not None:
             out /= mass.masked_fill_(mass == 0, 1.0)
         return found
 
     def backward(
-        self, room: list[Tensor], found: list[Runs], g: Tensor, out: Tensor, mass: Tensor | None, dq: Tensor
+        self,
+        room: list[Tensor],
+        kept: list[Tensor],
+        found: list[Runs],
+        g: Tensor,
+        out: Tensor,
+        mass: Tensor | None,
+        dq: Tensor,
     ) -> None:
-        """Gradients of the part: added to dq [C, T, D], which is 0, and left in dk, dv, dtau and dtile.
+        """Gradients of the part: written into dq [C, T, D], and left in dk, dv, dtau and dtile.
 
         Args:
             room: buffers of a block.
+            kept: softmax weights of each block, or nothing: then they are formed once more.
             found: what forward returned.
             g: gradient of the outputs [C, T, Dv].
             out, mass: what forward wrote.
@@ -200,9 +224,14 @@ class _Core:
         g = g if mass is None else g / mass
         delta = (g * out).sum(-1, keepdim=True)
         total = torch.zeros_like(delta)  # sum_j da_ij
-        for block, runs in zip(self.plan.blocks, found, strict=True):
-            rows, (p, da, a) = block.rows, _tiles(room, len(self.q), block)
-            self._weights(block, p)
+        grads = []
+        # The last block sees all keys: what it finds for them is written, not added.
+        for index, block in reversed(list(enumerate(self.plan.blocks))):
+            runs, rows, (da, a, p) = found[index], block.rows, _tiles(room, len(self.q), block)
+            if kept:
+                p = kept[index]
+            else:
+                self._weights(block, p)
             for keys, _ in filter(_alive, runs):
                 weights, grad = self._kept(block, p, keys, a), da[..., keys]
                 self.dv.add(keys, weights, g[:, rows])
@@ -215,21 +244,22 @@ class _Core:
             shift = delta[:, rows] if mass is None else torch.zeros_like(delta[:, rows])
             if self.cut is not None:
                 shift = shift - self.cut[:, rows] * total[:, rows]
-            dq[:, rows] = self._to_scores(block, runs, p, da, shift)
+            grads.append(self._to_scores(block, runs, p, da, shift))
+        torch.cat(grads[::-1], 1, out=dq)
         self.dtau = self._by_head((total * self.share).squeeze(-1)).sum((0, 2))
 
     def _to_scores(self, block: Block, runs: Runs, p: Tensor, da: Tensor, delta: Tensor) -> Tensor:
         """From the weights' gradients da [C, rows, keys] to those of the scores, and on to keys, table and queries."""
         q, scale = self.q[:, block.rows], self.plan.scale
-        dq = torch.zeros_like(q, memory_format=torch.contiguous_format)
+        dq = Sum(torch.empty_like(q, memory_format=torch.contiguous_format))
         for keys, alive in runs:
             ds = p[..., keys]
             if alive:
                 ds = da[..., keys].sub_(delta).mul_(ds)
-                dq.baddbmm_(ds, self.k[:, keys], alpha=scale)
+                dq.add(ds, self.k[:, keys], alpha=scale)
                 self.dk.add(keys, ds, q, alpha=scale)
             else:
-                dq.addcmul_(delta, torch.bmm(ds, self.k[:, keys]), value=-scale)
+                dq.whole().addcmul_(delta, torch.bmm(ds, self.k[:, keys]), value=-scale)
                 self.dk.add(keys, ds, q * delta, alpha=-scale)
             width = min(self.tile.shape[2], block.keys)
             first = max(keys.start, block.keys - width)
@@ -238,7 +268,7 @@ class _Core:
                 near = self._by_head(near if alive else near * -delta)
                 columns = slice(self.tile.shape[2] - block.keys + first, self.tile.shape[2] - block.keys + keys.stop)
                 self.dtile[:, -q.shape[1] :, columns] += near[0] if len(near) == 1 else near.sum(0)
-        return dq
+        return dq.whole()
 
 
 def _add_relu(x: Tensor, y: Tensor, out: Tensor) -> None:
@@ -256,19 +286,3 @@ def _tiles(room: list[Tensor], stacks: int, block: Block) -> list[Tensor]:
 
 def _alive(piece: tuple[slice, bool]) -> bool:
     return piece[1]
-
-
-def _runs(weights: Tensor) -> Runs:
-    """The keys of weights [C, rows, keys] in runs, with whether any weight of theirs is above 0."""
-    keys = weights.shape[2]
-    flags = F.pad(weights.sum((0, 1)), (0, -keys % TILE)).view(-1, TILE).gt(0).any(1).tolist()
-    runs: Runs = []
-    for alive, group in itertools.groupby(range(len(flags)), flags.__getitem__):
-        tiles = list(group)
-        run = slice(tiles[0] * TILE, min((tiles[-1] + 1) * TILE, keys))
-        # A short gap between two runs costs more calls than it saves arithmetic.
-        alive = alive or (run.stop - run.start < SHORT)
-        if runs and runs[-1][1] == alive:
-            run = slice(runs.pop()[0].start, run.stop)
-        runs.append((run, alive))
-    return runs

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from harness.ops.masks import visible, visible_count
 
 # Scores in memory at once: measured on a CPU with 2 MiB of cache a core. A GPU wants few, large blocks.
-SCORES = {"cpu": 1 << 19, "cuda": 1 << 26}
+SCORES = {"cpu": 1 << 20, "cuda": 1 << 26}
 MANY = 8192
+TILE = 256
+"""Fewest keys of a tile of sums."""
+LOOK, SHORT = 64, 256
+"""Keys that are looked at together, and the fewest that are skipped."""
+KEPT = {"cpu": 1 << 24, "cuda": 0}
+"""Softmax weights that a call keeps for its backward pass at most: 64 MiB in float32, whatever the length."""
+
+CONTIGUOUS = torch.contiguous_format
+Runs = list[tuple[slice, bool]]
 
 
 def block_rows(queries: int, keys: int, device: str) -> int:
@@ -48,12 +59,13 @@ class Part(NamedTuple):
             return self.queries(x)
         return x[self.rows][:, :, self._serving(x)].transpose(1, 2).reshape(-1, x.shape[1], x.shape[3]).contiguous()
 
-    def add_keys(self, x: Tensor, found: Tensor) -> None:
-        """Add gradients [C, S, D] to those of the keys [B, G, S, D]."""
+    def add_keys(self, x: Tensor, found: KeySums) -> None:
+        """Add gradients [C, S, D] to those of the keys [B, G, S, D]; without groups no other part has any for them."""
         if self.group == 1:
-            x.flatten(0, 1)[self.stacks] = found
+            torch.cat(found.whole(), 1, out=x.flatten(0, 1)[self.stacks])
         else:
-            by_head = found.view(-1, self.heads.stop - self.heads.start, *found.shape[1:])
+            by_head = torch.cat(found.whole(), 1)
+            by_head = by_head.view(-1, self.heads.stop - self.heads.start, *by_head.shape[1:])
             x[self.rows].index_add_(1, self._serving(x), by_head)
 
     def _serving(self, x: Tensor) -> Tensor:
@@ -90,6 +102,11 @@ class Plan:
         self.hidden = ~visible(self.rows, self.rows, device=q.device)
         self.count = visible_count(queries, self.keys, device=q.device).to(q.dtype)[:, None]  # [T, 1]
 
+    def gradient_of(self, x: Tensor) -> Tensor:
+        """Room for the gradient of x [B, T, H, D]: [B, H, T, D], written by the parts or, where heads share, added to."""
+        shape = x.transpose(1, 2).shape
+        return x.new_empty(shape) if shape[0] * shape[1] == self.stacks else x.new_zeros(shape)
+
     def buffers(self, like: Tensor, number: int) -> list[Tensor]:
         """Room for the scores of the largest block, a line of numbers each."""
         return [like.new_empty(self.most * self.rows * self.keys) for _ in range(number)]
@@ -114,28 +131,74 @@ class Plan:
         return line[:, self.keys - width :].unfold(1, width, 1).flip(1).contiguous()
 
 
+class Sum:
+    """A sum of matrix products, kept contiguous: torch would otherwise multiply one head at a time.
+
+    Args:
+        room: [C, N, D], contiguous; what is in it does not matter.
+    """
+
+    def __init__(self, room: Tensor) -> None:
+        self._sum, self._fresh = room, True
+
+    def add(self, a: Tensor, b: Tensor, *, alpha: float = 1.0) -> None:
+        """Add alpha a b: a [C, N, K], b [C, K, D]."""
+        self._sum.baddbmm_(a, b, beta=0 if self._fresh else 1, alpha=alpha)
+        self._fresh = False
+
+    def add_some(self, keys: slice, a: Tensor, b: Tensor, *, alpha: float = 1.0) -> None:
+        """Add alpha a b to some of the N: a [C, keys, K], b [C, K, D]."""
+        if keys == slice(0, self._sum.shape[1]):
+            self.add(a, b, alpha=alpha)
+        else:
+            self.whole()[:, keys].add_(torch.bmm(a, b), alpha=alpha)
+
+    def whole(self) -> Tensor:
+        """The sum, 0 where nothing was added."""
+        if self._fresh:
+            self._sum.zero_()
+            self._fresh = False
+        return self._sum
+
+
 class KeySums:
-    """Sums for each key, in four tiles of keys, each of them contiguous: a block meets few of them in part.
+    """Sums for each key, in tiles of keys, each of them contiguous: a block meets few of them in part.
 
     Args:
         like: [C, S, D].
     """
 
     def __init__(self, like: Tensor) -> None:
-        self._size = max(1, like.shape[1] // 4)
-        self._tiles = [like.new_zeros(x.shape) for x in torch.split(like, self._size, 1)]
+        self._size = max(TILE, like.shape[1] // 4)
+        self._tiles = [Sum(torch.empty_like(x, memory_format=CONTIGUOUS)) for x in torch.split(like, self._size, 1)]
 
     def add(self, keys: slice, weights: Tensor, x: Tensor, *, alpha: float = 1.0) -> None:
         """Add alpha sum_i weights_ij x_i to some keys: weights [C, rows, keys], x [C, rows, D]."""
         size = self._size
         for index in range(keys.start // size, math.ceil(keys.stop / size)):
             first, last = max(keys.start, index * size), min(keys.stop, (index + 1) * size)
-            tile = self._tiles[index][:, first - index * size : last - index * size]
-            tile.baddbmm_(weights[..., first - keys.start : last - keys.start].mT, x, alpha=alpha)
+            own = slice(first - index * size, last - index * size)
+            self._tiles[index].add_some(own, weights[..., first - keys.start : last - keys.start].mT, x, alpha=alpha)
 
-    def whole(self) -> Tensor:
-        """The sums [C, S, D]."""
-        return torch.cat(self._tiles, 1)
+    def whole(self) -> list[Tensor]:
+        """The sums [C, S, D], in pieces of keys."""
+        return [tile.whole() for tile in self._tiles]
+
+
+def runs_of(weights: Tensor) -> Runs:
+    """The keys of weights [C, rows, keys] in runs, with whether any weight of theirs is not 0, as NaN is not."""
+    keys = weights.shape[2]
+    flags = F.pad(weights.sum((0, 1)), (0, -keys % LOOK)).view(-1, LOOK).ne(0).any(1).tolist()
+    runs: Runs = []
+    for alive, group in itertools.groupby(range(len(flags)), flags.__getitem__):
+        tiles = list(group)
+        run = slice(tiles[0] * LOOK, min((tiles[-1] + 1) * LOOK, keys))
+        # A short gap between two runs costs more calls than it saves arithmetic.
+        alive = alive or (run.stop - run.start < SHORT)
+        if runs and runs[-1][1] == alive:
+            run = slice(runs.pop()[0].start, run.stop)
+        runs.append((run, alive))
+    return runs
 
 
 def add_diagonals(dbias: Tensor, dtile: Tensor) -> None:
