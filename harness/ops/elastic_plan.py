@@ -103,7 +103,7 @@ class Plan:
         self.count = visible_count(queries, self.keys, device=q.device).to(q.dtype)[:, None]  # [T, 1]
 
     def gradient_of(self, x: Tensor) -> Tensor:
-        """Room for the gradient of x [B, T, H, D]: [B, H, T, D], written by the parts or, where heads share, added to."""
+        """Room for the gradient of x [B, T, H, D]: [B, H, T, D], that parts write or, where heads share, add to."""
         shape = x.transpose(1, 2).shape
         return x.new_empty(shape) if shape[0] * shape[1] == self.stacks else x.new_zeros(shape)
 
