@@ -10,13 +10,9 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
-
-import tyro
-from tyro.conf import FlagCreatePairsOff
-
-from harness.cli import Verb
-from harness.errors import RecordError, UsageError
+from os import _exit as leave
+from types import FrameType
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,20 +20,56 @@ if TYPE_CHECKING:
     from harness.cli.answer import Answer
     from harness.cli.flags import Common
 
+INTERRUPTED = 128 + signal.SIGINT
+
 
 def main() -> int:
     """Parse the command line, run its verb, print its answers.
 
     Returns:
-        0 fine, 1 a run failed, 2 the user's mistake, 130 interrupted.
+        0 fine, 1 a run failed, 2 the user's mistake, 130 interrupted, 143 told to end.
     """
+    stops: list[int] = []
+    # A shell that starts a job in the background has it ignore Ctrl-C.
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, lambda number, frame: _stop(number, frame, stops))
+    try:
+        code = _main()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = INTERRUPTED
+    for number in heard:
+        # Everything is said and written: what comes now ends the process without a word.
+        signal.signal(number, signal.SIG_DFL)
+    return 128 + stops[0] if code == INTERRUPTED and stops else code
+
+
+def _stop(number: int, frame: FrameType | None, stops: list[int]) -> None:
+    stops.append(number)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            # An exception amid an import leaves half a module behind, which fails in ways of its own.
+            shown = b"\x1b[?25h" * os.isatty(2)
+            os.write(2, shown + b"interrupted\n")
+            leave(128 + number)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _main() -> int:
+    import tyro
+    from tyro.conf import FlagCreatePairsOff
+
+    from harness.cli import Verb
+    from harness.errors import RecordError, UsageError
+
     verb: Common = tyro.cli(
         Verb,
         prog="run.py",
         description="lazybench: benchmark and take apart attention variants.",
         config=(FlagCreatePairsOff,),
     )
-    signal.signal(signal.SIGTERM, _stop)
     # A terminal or pipe that knows no ± gets a question mark in its place.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -52,11 +84,8 @@ def main() -> int:
     except (UsageError, RecordError) as error:
         if verb.debug:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(_one_line(error), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:
         # The reader of a pipe, `head` say, had enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -64,9 +93,13 @@ def main() -> int:
     except OSError as error:
         if verb.debug:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(_one_line(error), file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
+
+
+def _one_line(error: Exception) -> str:
+    return f"error: {' '.join(line.strip() for line in str(error).splitlines())}"
 
 
 def _answers(verb: Common) -> Iterator[Answer]:
@@ -103,10 +136,6 @@ def _console(*, stderr: bool = False) -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = max(shutil.get_terminal_size((140, 24)).columns, 80)
     return console
-
-
-def _stop(signum: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -56,3 +56,15 @@ def test_what_a_file_prints_in_the_commands_own_process_is_kept_out_of_its_json(
     done = cli.run("check", str(file), "--claim", "shape", "--claim", "cost", "--json")
     assert done.returncode == 1 and "FORWARD" in done.stderr
     assert cli.payload(done)["passed"] is False
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("raise ValueError('one\\n  two')", "ValueError: one two"), ("import os\nos._exit(3)", "os._exit(3)")],
+)
+def test_a_file_that_fails_or_leaves_as_it_is_imported_is_one_line(tmp_path: Path, source: str, said: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(source)
+    done = cli.run("tune", str(file), "--dry-run", "--out", str(tmp_path / "out"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{file} fails on import: " in done.stderr and said in done.stderr and done.stderr.count("\n") == 1

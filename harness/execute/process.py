@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from typing import Any
 
 
@@ -21,7 +23,14 @@ class Child:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=target, args=(theirs, setup, os.getpid()), daemon=True)
-        self.process.start()
+        # Ctrl-C reaches the whole group, workers that still import included; their parent decides what becomes of
+        # them. The tracker lifts the block as it starts, so it has to be there before.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import multiprocessing
 import os
 import statistics
 import time
@@ -20,7 +19,7 @@ from harness import environment
 from harness.config import RunConfig
 from harness.data import Source
 from harness.events import Event
-from harness.execute.process import in_a_fork
+from harness.execute.process import Child, in_a_fork
 from harness.experiment import Plan
 from harness.records import Store, TimingRecord
 from harness.train import step_function
@@ -68,22 +67,16 @@ def time_arms(plan: Plan, store: Store, notify: Callable[[Event], None]) -> str 
 
 
 def _in_fresh_process(runs: Mapping[str, RunConfig], source: Source) -> dict[str, Any]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_measure, args=(theirs, dict(runs), source))
-    process.start()
-    theirs.close()
+    child = Child(_measure, (dict(runs), source))
     try:
-        measured: dict[str, Any] = ours.recv()
-    except EOFError:
-        # The process died, as one without enough memory does: no arm has a timing then, and the table shows it.
-        measured = {}
+        # A process that died, as one without enough memory does, has no timings, and the table shows it.
+        return child.receive() or {}
     finally:
-        process.join()
-    return measured
+        child.stop()
 
 
-def _measure(pipe: Connection, runs: Mapping[str, RunConfig], source: Source) -> None:
+def _measure(pipe: Connection, asked: tuple[Mapping[str, RunConfig], Source], parent: int) -> None:
+    runs, source = asked
     # What a mixer prints must not get into the JSON of a command.
     os.dup2(2, 1)
     peaks = {key: _peak_memory(run, source) for key, run in runs.items()}

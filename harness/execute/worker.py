@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -82,8 +81,6 @@ def listen(pipe: Connection, setup: Setup, answer: Callable[[RunConfig, Source],
         setup: data and results folder.
         answer: to a run.
     """
-    # Ctrl-C reaches the whole group; the parent decides what happens to its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a mixer prints must not get into the JSON of a command.
     os.dup2(2, 1)
     try:
