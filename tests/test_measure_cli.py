@@ -65,7 +65,11 @@ def test_measuring_completes_what_training_left_and_does_nothing_twice(task: Pat
     assert softmax["sink"][0]["small_probe"] is False and "loss_nats_at_8x" in softmax["extrapolation"][0]
     assert "not reproduced" in found["remarks"][0] or "sink present" in found["remarks"][0]
     before = measurements(task)
+    # Nothing is left to do, and so no weights are needed.
+    (task / "weights").rename(task / "hidden")
     again = cli.run("measure", "compare-backcopy", "--out", str(task))
+    (task / "hidden").rename(task / "weights")
+    assert again.returncode == 0, again.stderr
     assert measurements(task) == before and "measured already" in again.stderr
     assert "Sink_1" in again.stdout and "row mass" in again.stdout
 
@@ -75,6 +79,15 @@ def test_the_report_of_a_task_has_a_page(task: Path) -> None:
     found: Any = cli.payload(done)
     page = Path(cli.ROOT / found["page"])
     assert page.exists() and len(found["figures"]) >= 16 and "<figure" in page.read_text()
+
+
+def test_looks_that_recorded_runs_cannot_give_any_more_are_said(task: Path) -> None:
+    extra = (*SMALL, "--task", "backcopy", "--measure-every")
+    seen = cli.experiment("compare", "softmax", "lazy", out=task, extra=(*extra, "6"))
+    late = cli.experiment("compare", "softmax", "lazy", out=task, extra=(*extra, "5"))
+    assert seen.returncode == late.returncode == 0 and "--measure-every" not in seen.stderr
+    [line] = [line for line in late.stderr.splitlines() if "--measure-every 5" in line]
+    assert "2 of 2 are recorded already" in line and "another folder" in line and f"--out {task}" in line
 
 
 def one_line(done: Any, said: str) -> None:
@@ -96,6 +109,28 @@ def test_a_run_without_weights_cannot_be_measured(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert cli.experiment("compare", "softmax", out=out, extra=(*SMALL, "--keep-weights", "none")).returncode == 0
     one_line(cli.run("measure", "compare", "--out", str(out)), "has no weights at")
+
+
+def test_an_arm_without_maps_costs_no_other_arm_its_maps(tmp_path: Path) -> None:
+    out, file = tmp_path / "out", tmp_path / "shift.py"
+    file.write_text(WITHOUT_MAPS)
+    assert cli.experiment("compare", "softmax", str(file), out=out, extra=SMALL).returncode == 0
+    done = cli.run("measure", "compare", "--only", "sink", "mass", "--out", str(out), "--json")
+    assert done.returncode == 0, done.stderr
+    plain, shift = cli.payload(done)["arms"].values()
+    assert plain["sink"][0]["sink_1_percent"] >= 0 and plain["mass"][0]["row_mass_mean"] > 0.99
+    assert "gives no attention map" in shift["sink"][0]["not_defined"]
+
+
+def test_weights_that_cannot_be_read_cost_no_other_run_its_measures(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert cli.experiment("compare", "softmax", "sigmoid", out=out, extra=SMALL).returncode == 0
+    first = cli.run("measure", "compare", "--only", "scalars", "--out", str(out), "--json")
+    [one, *_] = sorted((out / "weights").glob("*.safetensors"))
+    one.write_bytes(b"cut")
+    done = cli.run("measure", "compare", "--only", "collapse", "--out", str(out))
+    one_line(done, "no usable weights")
+    assert first.returncode == 0 and sum("collapse" in name for name in measurements(out)) == 1
 
 
 def test_a_variant_without_maps_says_what_can_be_measured_instead(tmp_path: Path) -> None:

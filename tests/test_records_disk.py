@@ -166,6 +166,20 @@ def test_a_new_folder_is_made_and_left_without_probes(tmp_path: Path) -> None:
     assert left == ["write-runs.lock"]
 
 
+def test_what_a_killed_writer_left_is_swept_and_what_is_being_written_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.check_writable()
+    left = tmp_path / "runs" / f".{ID}.json.4711-0123abcd.tmp"
+    left.write_text("half a rec")
+    own = tmp_path / "runs" / ".notes.tmp"
+    own.write_text("somebody's own")
+    with whole(tmp_path / "runs" / f"{ID}.json") as file:
+        file.write(b"whole")
+        store.check_writable()
+    assert not left.exists() and own.exists()
+    assert (tmp_path / "runs" / f"{ID}.json").read_bytes() == b"whole"
+
+
 @pytest.mark.parametrize("place", ["file", "file/below", "root/runs"])
 def test_a_file_in_the_place_of_a_folder_is_said_before_training(tmp_path: Path, place: str) -> None:
     blocked = tmp_path / place.removesuffix("/below")

@@ -105,6 +105,13 @@ def test_arrays_of_a_measurement_stand_beside_it(tmp_path: Path) -> None:
     assert len(store.all_measurements()) == 3 and store.problems == []
 
 
+def test_a_measurement_that_says_what_the_newest_says_stands_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for share in (0.5, 0.5, float("nan"), float("nan"), 0.5):
+        store.write_measurement(measurement_record(values={"sink_share": share}), {"map": np.ones(3)})
+    assert [str(record.values["sink_share"]) for record in store.all_measurements()] == ["0.5", "nan", "0.5"]
+
+
 def test_arrays_that_changed_or_went_are_refused(tmp_path: Path) -> None:
     store = Store(tmp_path)
     record = store.write_measurement(measurement_record(), {"map": np.zeros(3)})

@@ -124,7 +124,7 @@ class Experiment(Setting):
     fresh: bool = False
     """Train again what is stale or failed."""
     measure_every: Annotated[int | None, arg(metavar="N")] = None
-    """Look inside each model after every N steps of its training; 100 costs under a tenth of it."""
+    """Look inside each model after every N steps of its training, and after the last; each look costs time."""
     budget: Annotated[str, arg(metavar="{tokens,flops,seconds}")] = "tokens"
     """What every arm gets as much of as the baseline."""
     tuned: bool = False

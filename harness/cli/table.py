@@ -69,6 +69,9 @@ def train_table(
         found = experiments.dry_run(planned, store, options)
         yield Answer(payload=found, shown=lambda width: report.dry_run(found))
         return
+    unseen = measure.unwatched(planned, store, every=options.measure_every, fresh=options.fresh)
+    if unseen is not None:
+        teller(progress)(unseen)
     try:
         with ProgressView(progress) as view:
             result = experiments.run(planned, store, options, view)

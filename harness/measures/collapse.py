@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from harness.measures.finding import Array, Finding, by_layer
+from harness.measures.finding import Array, Finding, by_layer, require_finite
 from harness.measures.inside import Inside
 
 NAME = "collapse"
@@ -26,7 +26,12 @@ VERSION = 1
 
 
 def reduce(inside: Inside) -> dict[str, Tensor]:
-    """Statistics of each sequence and depth, [B, L + 1]: `residual`, `rank`, `cosine`, `cosine_centred`."""
+    """Statistics of each sequence and depth, [B, L + 1]: `residual`, `rank`, `cosine`, `cosine_centred`.
+
+    Raises:
+        NotDefinedError: the stream is not finite.
+    """
+    require_finite("the residual stream", *inside.residual)
     found: dict[str, list[Tensor]] = {"residual": [], "rank": [], "cosine": [], "cosine_centred": []}
     for x in inside.residual:
         wide = x.double()

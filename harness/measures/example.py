@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from harness.data import Evaluation, Source
-from harness.measures.finding import Finding, NotDefinedError
+from harness.measures.finding import Finding, NotDefinedError, require_finite
 from harness.measures.inside import look
 from harness.measures.maps import attention_map, channels, gives_maps
 from harness.model import Decoder
@@ -34,7 +34,7 @@ def measure(model: Decoder, specs: Sequence[MixerSpec], source: Source, *, lengt
         `maps` [L, H, T, T], what the last layer's are maps of (head or channel), and the tokens as text.
 
     Raises:
-        NotDefinedError: a mixer has no maps.
+        NotDefinedError: a mixer has no maps, or they are not finite.
     """
     reason = next(filter(None, map(gives_maps, specs)), None)
     if reason is not None:
@@ -46,6 +46,7 @@ def measure(model: Decoder, specs: Sequence[MixerSpec], source: Source, *, lengt
     maps = torch.stack(
         [attention_map(spec, inputs)[0, :HEADS].float() for spec, inputs in zip(specs, inside.inputs, strict=True)]
     )
+    require_finite("attention maps", maps)
     of = "channel" if channels(inside.inputs[-1], specs[-1]) else "head"
     return Finding({"tokens": _words(source, data, size), "of": of}, {"maps": maps.cpu().numpy()})
 

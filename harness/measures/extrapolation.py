@@ -43,7 +43,8 @@ def measure(model: Decoder, run: RunConfig, source: Source) -> Finding:
     """Losses on the report split at each length that the split has tokens for.
 
     Raises:
-        NotDefinedError: the model cannot read more tokens than it was trained on.
+        NotDefinedError: the model cannot read more tokens than it was trained on, the split is too small even for
+            sequences of that length, or no loss is finite.
     """
     reason = why_not(run)
     if reason is not None:
@@ -52,18 +53,22 @@ def measure(model: Decoder, run: RunConfig, source: Source) -> Finding:
     values: dict[str, Any] = {"training_length_tokens": trained, "factors": [], "loss_nats_by_factor": []}
     arrays: dict[str, NDArray[Any]] = {}
     for factor in FACTORS:
-        length = factor * trained
         try:
-            data = source.evaluation("report", length=length, tokens=SEQUENCES * FACTORS[-1] * trained)
-        except DataError as error:
-            values["not_measured"] = f"{factor} times the training length: {error}"
+            data = source.evaluation("report", length=factor * trained, tokens=SEQUENCES * FACTORS[-1] * trained)
+            losses, scored = _losses(model, run, data), data.targets != IGNORED
+            if not np.isfinite(losses[scored]).all():
+                raise NotDefinedError("not finite: losses on the report split")
+        except (DataError, NotDefinedError) as error:
+            why = _too_small(error, trained) if isinstance(error, DataError) else str(error)
+            if not values["factors"]:
+                raise NotDefinedError(why) from error
+            values["not_measured"] = f"{factor} times the training length: {why}"
             break
-        losses, scored = _losses(model, run, data), data.targets != IGNORED
         values["factors"].append(factor)
         values["loss_nats_by_factor"].append(float(losses[scored].mean()))
         values[f"loss_nats_at_{factor}x"] = values["loss_nats_by_factor"][-1]
         for name, mask in data.groups.items():
-            values.setdefault(f"{name}_loss_nats_by_factor", []).append(float(losses[mask & scored].mean()))
+            values.setdefault(f"{name}_loss_nats_by_factor", []).append(_mean(losses[mask & scored]))
         ends = _bucket_ends(factor, trained)
         arrays = {"bucket_ends": ends, "loss": _by_bucket(losses, scored, ends)}
         arrays |= {f"{name}_loss": _by_bucket(losses, mask & scored, ends) for name, mask in data.groups.items()}
@@ -89,4 +94,17 @@ def _bucket_ends(factor: int, trained: int) -> NDArray[np.int64]:
 def _by_bucket(losses: NDArray[np.float64], members: NDArray[np.bool_], ends: NDArray[np.int64]) -> NDArray[np.float64]:
     starts = np.concatenate([[0], ends[:-1]])
     chosen = [(losses[:, low:high], members[:, low:high]) for low, high in zip(starts, ends, strict=True)]
-    return np.array([part[inside].mean() if inside.any() else np.nan for part, inside in chosen])
+    return np.array([_mean(part[inside]) for part, inside in chosen])
+
+
+def _mean(losses: NDArray[np.float64]) -> float:
+    return float(losses.mean()) if losses.size else float("nan")
+
+
+def _too_small(error: DataError, trained: int) -> str:
+    # What the source advises is about training; a smaller evaluation does not shrink this one.
+    said, times = str(error).partition(";")[0], SEQUENCES * FACTORS[-1]
+    return (
+        f"{said}; needed are {SEQUENCES} x {FACTORS[-1]} x data.length = {times * trained:,} tokens of the report "
+        "split: train on a longer text (--data), or on shorter sequences (--set data.length=N)"
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 Array = NDArray[np.float64]
 """Statistics of a probe: its first axis runs over sequences, the second over layers."""
@@ -32,6 +33,28 @@ class NotDefinedError(Exception):
 def not_defined(reason: str) -> Finding:
     """The finding of a measure that is not defined here."""
     return Finding({"not_defined": reason})
+
+
+def failed(error: BaseException) -> Finding:
+    """The finding of a measure that broke off: not defined for now, and taken again when it is next asked for."""
+    lines = str(error).strip().splitlines()
+    return Finding(
+        {"not_defined": f"it failed: {type(error).__name__}: {lines[0] if lines else 'no message'}", "failed": True}
+    )
+
+
+def require_finite(what: str, *tensors: Tensor) -> None:
+    """Refuse to measure what is no number any more.
+
+    Args:
+        what: they are, for the reason.
+        tensors: of any shape.
+
+    Raises:
+        NotDefinedError: one of them is not finite.
+    """
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors):
+        raise NotDefinedError(f"not finite: {what}")
 
 
 def mean(values: Any) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from harness.config import RunConfig
 from harness.data import IGNORED, Evaluation, Source
-from harness.measures.finding import Finding
+from harness.measures.finding import Finding, NotDefinedError
 from harness.model import Decoder
 from harness.train.evaluate import token_losses
 
@@ -32,13 +32,20 @@ def repeats(data: Evaluation) -> NDArray[np.bool_]:
 
 
 def measure(model: Decoder, run: RunConfig, source: Source) -> Finding:
-    """Both losses over the report split's evaluation."""
+    """Both losses over the report split's evaluation.
+
+    Raises:
+        NotDefinedError: a loss is not finite.
+    """
     data = source.evaluation("report", length=run.data.length, tokens=run.data.report_tokens)
     losses = token_losses(model, data, device=run.train.device, dtype=run.train.dtype)
     scored, again = data.targets != IGNORED, repeats(data)
+    if not np.isfinite(losses[scored]).all():
+        raise NotDefinedError("not finite: losses on the report split")
     recalled, new = losses[scored & again], losses[scored & ~again]
     return Finding(
         {
+            "length_tokens": run.data.length,
             "recall_loss_nats": float(recalled.mean()) if recalled.size else float("nan"),
             "other_loss_nats": float(new.mean()) if new.size else float("nan"),
             "recall_tokens_percent": 100 * float((scored & again).sum() / scored.sum()),

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.measures.finding import Finding
+from harness.measures.finding import Finding, require_finite
 from harness.measures.inside import look
 from harness.model import Decoder
 
@@ -32,6 +32,9 @@ def measure(model: Decoder, tokens: NDArray[np.int64], *, length: int) -> Findin
         model: the decoder.
         tokens: of the probe, [n, T]; they say which tokens are frequent.
         length: copies, at most what the model was trained on.
+
+    Raises:
+        NotDefinedError: the stream is not finite.
     """
     kinds, counts = np.unique(tokens, return_counts=True)
     frequent = kinds[np.argsort(-counts, kind="stable")][:TOKENS]
@@ -39,10 +42,12 @@ def measure(model: Decoder, tokens: NDArray[np.int64], *, length: int) -> Findin
     copies = torch.from_numpy(np.repeat(frequent[:, None], length, axis=1)).to(device)
     # The model is causal: position n of one long sequence is the end of the sequence of n copies.
     last = look(model, copies).residual[-1].double()
+    require_finite("the residual stream", last)
     moved = ((last[:, 1:] - last[:, :-1]).norm(dim=-1) / last[:, :-1].norm(dim=-1)).median(0).values
     marks = [n for n in (2, 4, 8, 16, 32, 64, 128, 256) if n <= length]
     values = {
         "tokens": len(frequent),
+        "length_tokens": length,
         "copies": marks,
         "moved_by_copies": [float(moved[n - 2]) for n in marks],
         "moved_at_the_end": float(moved[-1]),

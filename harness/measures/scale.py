@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from harness import ops
-from harness.measures.finding import Array, Finding, by_layer, mean
+from harness.measures.finding import Array, Finding, by_layer, mean, require_finite
 from harness.measures.inside import Inside
 
 NAME = "scale"
@@ -29,7 +30,11 @@ def reduce(inside: Inside) -> dict[str, Tensor]:
         By depth, [B, L + 1]: `largest`, `median`, `kurtosis`, `first` (norm of the first token over the rest).
         Where the mixer has queries, keys and values: `k_norm`, `v_norm` [B, L, T], and `low`, `high` [B, L], the
         smallest and largest score before position terms that are added.
+
+    Raises:
+        NotDefinedError: the stream, queries, keys or values are not finite.
     """
+    require_finite("the residual stream", *inside.residual)
     found: dict[str, list[Tensor]] = {"largest": [], "median": [], "kurtosis": [], "first": []}
     for x in inside.residual:
         size = x.abs().flatten(1)
@@ -49,6 +54,7 @@ def reduce(inside: Inside) -> dict[str, Tensor]:
 
 def _of_scores(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
     q, k, v = inputs["q"], inputs["k"], inputs["v"]
+    require_finite("queries, keys or values", q, k, v)
     scores = ops.scores(q, k)
     seen = ops.visible(q.shape[1], k.shape[1], device=q.device)
     return {
@@ -61,7 +67,7 @@ def _of_scores(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def summarise(stats: Mapping[str, Array]) -> Finding:
     """Values and arrays from the statistics of a probe."""
-    ratio = stats["largest"] / stats["median"]
+    ratio = _over(stats["largest"], stats["median"])
     values: dict[str, Any] = {
         "sequences": len(ratio),
         "largest_activation": float(stats["largest"].max()),
@@ -76,9 +82,16 @@ def summarise(stats: Mapping[str, Array]) -> Finding:
         return Finding(values)
     for name in ("k", "v"):
         norms = stats[f"{name}_norm"]
-        over_rest = norms[..., 0] / norms[..., 1:].mean(-1)
+        over_rest = _over(norms[..., 0], norms[..., 1:].mean(-1))
         values[f"first_{name}_norm_over_rest_by_layer"] = by_layer(over_rest)
         values[f"first_{name}_norm_over_rest"] = mean(over_rest)
     values["largest_score"] = float(stats["high"].max())
     values["score_range"] = float((stats["high"] - stats["low"]).max())
     return Finding(values, {name: stats[name].mean(0) for name in ("k_norm", "v_norm")})
+
+
+def _over(one: Array, other: Array) -> Array:
+    # A layer whose keys are all 0 has no ratio, which is no reason to warn.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: Array = one / other
+    return found

@@ -23,7 +23,7 @@ from harness.measures.block import Block
 from harness.measures.finding import Array, Finding, mean
 
 NAME = "sink"
-VERSION = 1
+VERSION = 2
 
 LENGTH = 64
 SEQUENCES = 100
@@ -78,8 +78,11 @@ def summarise(stats: Mapping[str, Array]) -> Finding:
         values[f"alpha_1{suffix}_mean"] = mean(alpha[..., 0])
         arrays[f"sink_by_key{suffix}"] = by_key
         arrays[f"alpha_by_head{suffix}"] = alpha.mean(0)
-        counts, _ = np.histogram(np.clip(alpha[..., 0], 0, 1), arrays["edges"])
-        arrays[f"alpha_1_counts{suffix}"] = counts
+        first = alpha[..., 0]
+        arrays[f"alpha_1_counts{suffix}"] = np.histogram(first, arrays["edges"])[0]
+        # Signed weights have means beyond the histogram; they must not pass for 0 or 1.
+        values[f"alpha_1{suffix}_below_0_percent"] = 100 * float((first < 0).mean())
+        values[f"alpha_1{suffix}_above_1_percent"] = 100 * float((first > 1).mean())
     values["first_token_mass_percent"] = 100 * mean(stats["first_share"])
     groups = {name: stat for name, stat in stats.items() if name.startswith("first_weight")}
     values |= {f"{name}_mean": mean(stat) for name, stat in groups.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -28,7 +29,7 @@ from harness.measures import (
     sparsity,
 )
 from harness.measures.block import Block
-from harness.measures.finding import Array, Finding, NotDefinedError, not_defined
+from harness.measures.finding import Array, Finding, NotDefinedError, failed, not_defined, require_finite
 from harness.measures.inside import Inside, look
 from harness.measures.maps import attention_map, channels, gives_maps, rows_at_once
 from harness.model import Decoder
@@ -86,18 +87,19 @@ def measure(
         small: whether this interrupts a training: then fewer sequences are looked at.
 
     Returns:
-        Name to finding; one that means nothing here says so in `not_defined`.
+        Name to finding; one that means nothing here says so in `not_defined`, and one that broke off in `failed` too:
+        what goes wrong in one measure costs neither the others nor the run.
     """
     specs = [mixer.spec for mixer in mixers(run)]
     found: dict[str, Finding] = {}
     if sink.NAME in names:
         probe = _probe(source, run, sink.SEQUENCES, sink.LENGTH)
-        found |= _of_blocks(model, specs, probe, (sink,), (), small=small)
+        _of_blocks(model, specs, probe, (sink,), (), found, small=small)
     maps = tuple(module for module in MAPS[1:] if module.NAME in names)
     states = tuple(module for module in STATES if module.NAME in names)
     probe = _probe(source, run, SMALL_ROWS if small else ROWS, LENGTH)
     if maps or states:
-        found |= _of_blocks(model, specs, probe, maps, states, small=small)
+        _of_blocks(model, specs, probe, maps, states, found, small=small)
     whole: dict[str, Callable[[], Finding]] = {
         repeated.NAME: lambda: repeated.measure(model, probe.inputs, length=probe.inputs.shape[1]),
         scalars.NAME: lambda: scalars.measure(model),
@@ -107,11 +109,21 @@ def measure(
     }
     for name, take in whole.items():
         if name in names:
-            try:
+            with _noting(found, name):
                 found[name] = take()
-            except NotDefinedError as reason:
-                found[name] = not_defined(str(reason))
-    return found
+    return {name: found[name] for name in NAMES if name in found}
+
+
+@contextlib.contextmanager
+def _noting(found: dict[str, Finding], *names: str) -> Iterator[None]:
+    """What is not defined, or goes wrong, within the block stands for these measures; what they found already stays."""
+    try:
+        yield
+    except NotDefinedError as reason:
+        found |= {name: not_defined(str(reason)) for name in names if name not in found}
+    # A mixer may fail in any way it likes where it is only looked at, by leaving the process too.
+    except (Exception, SystemExit) as error:
+        found |= {name: failed(error) for name in names if name not in found}
 
 
 def _probe(source: Source, run: RunConfig, rows: int, length: int) -> Evaluation:
@@ -126,31 +138,37 @@ def _of_blocks(
     probe: Evaluation,
     maps: tuple[ModuleType, ...],
     states: tuple[ModuleType, ...],
+    found: dict[str, Finding],
     *,
     small: bool,
-) -> dict[str, Finding]:
+) -> None:
+    """Add to `found` what the probe shows of these measures."""
     reason = next(filter(None, map(gives_maps, specs)), None)
-    found = {module.NAME: not_defined(reason) for module in maps if reason is not None}
-    maps = maps if reason is None else ()
+    if reason is not None:
+        found |= {module.NAME: not_defined(reason) for module in maps}
+        maps = ()
     gathered: dict[str, list[dict[str, Array]]] = {}
-    for inside, groups in _looks(model, specs if maps else (), probe, small=small):
-        for module in states:
-            gathered.setdefault(module.NAME, []).append(_numbers(module.reduce(inside)))
-        layers = [
-            _reduced(spec, inputs, groups, maps, found)
-            for spec, inputs in zip(specs, inside.inputs, strict=True)
-            if maps
-        ]
-        for module in maps:
-            if module.NAME not in found:
-                gathered.setdefault(module.NAME, []).append(_stacked([layer[module.NAME] for layer in layers]))
+    length = 0
+    with _noting(found, *(module.NAME for module in (*maps, *states))):
+        for inside, groups in _looks(model, specs if maps else (), probe, small=small):
+            length = inside.residual[0].shape[1]
+            for module in states:
+                with _noting(found, module.NAME):
+                    gathered.setdefault(module.NAME, []).append(_numbers(module.reduce(inside)))
+            layers = [
+                _reduced(spec, inputs, groups, maps, found)
+                for spec, inputs in zip(specs, inside.inputs, strict=True)
+                if maps
+            ]
+            for module in maps:
+                if module.NAME not in found:
+                    gathered.setdefault(module.NAME, []).append(_stacked([layer[module.NAME] for layer in layers]))
     for module in (*maps, *states):
-        if module.NAME in gathered and module.NAME not in found:
-            blocks = gathered[module.NAME]
-            found[module.NAME] = module.summarise(
-                {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-            )
-    return found
+        if module.NAME not in found:
+            with _noting(found, module.NAME):
+                blocks = gathered[module.NAME]
+                whole = module.summarise({name: np.concatenate([part[name] for part in blocks]) for name in blocks[0]})
+                found[module.NAME] = Finding({"length_tokens": length, **whole.values}, whole.arrays)
 
 
 def _stacked(layers: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -189,18 +207,17 @@ def _reduced(
     found: dict[str, Finding],
 ) -> dict[str, dict[str, Array]]:
     """Statistics of each map measure in one layer; those that are not defined go to `found`."""
-    weights = attention_map(spec, inputs)
-    wanted = any(module is sparsity for module in maps)
-    plain = attention_map(spec, inputs, plain=True) if wanted and spec.plain is not None else None
-    block = Block(weights, plain, groups)
-    stats = {}
-    for module in maps:
-        if module.NAME in found:
-            continue
-        try:
-            stats[module.NAME] = _numbers(module.reduce(block))
-        except NotDefinedError as reason:
-            found[module.NAME] = not_defined(str(reason))
+    stats: dict[str, dict[str, Array]] = {}
+    with _noting(found, *(module.NAME for module in maps)):
+        weights = attention_map(spec, inputs)
+        require_finite("attention maps", weights)
+        wanted = any(module is sparsity for module in maps)
+        plain = attention_map(spec, inputs, plain=True) if wanted and spec.plain is not None else None
+        block = Block(weights, plain, groups)
+        for module in maps:
+            if module.NAME not in found:
+                with _noting(found, module.NAME):
+                    stats[module.NAME] = _numbers(module.reduce(block))
     return stats
 
 

@@ -8,7 +8,8 @@ from typing import cast
 
 from harness.data import Source
 from harness.measures import scalars
-from harness.measures.finding import Finding
+from harness.measures.code import measured_by
+from harness.measures.finding import Finding, failed
 from harness.measures.suite import PROBED, VERSIONS, WHILE_TRAINING, measure
 from harness.model import Decoder
 from harness.records import MeasurementRecord, Store
@@ -38,16 +39,28 @@ class Watch:
         """See `train`."""
         if moment.step % self.every == 0 or moment.step == moment.steps:
             model = cast(Decoder, moment.model)
-            found = measure(model, moment.run, self.source, WHILE_TRAINING, small=True)
+            try:
+                found = measure(model, moment.run, self.source, WHILE_TRAINING, small=True)
+            # A look never decides how a run ends.
+            except (Exception, SystemExit) as error:
+                found = dict.fromkeys(WHILE_TRAINING, failed(error))
             if moment.step < moment.steps:
                 found = {name: one if name == scalars.NAME else Finding(one.values) for name, one in found.items()}
-            write(self.store, moment.run.id, moment.step, found, code_hash=self.code_hash, small=True)
+            hashes = {"code_hash": self.code_hash, "measuring": self.code_hash}
+            write(self.store, moment.run.id, moment.step, found, **hashes, small=True)
 
 
 def write(
-    store: Store, run: str, step: int, found: Mapping[str, Finding], *, code_hash: str, small: bool = False
+    store: Store,
+    run: str,
+    step: int,
+    found: Mapping[str, Finding],
+    *,
+    code_hash: str,
+    measuring: str,
+    small: bool = False,
 ) -> None:
-    """Record findings.
+    """Record findings; one that is recorded already, as by a training that was killed and went on, is not twice.
 
     Args:
         store: where.
@@ -55,6 +68,7 @@ def write(
         step: of the training at which it was looked.
         found: measure to finding.
         code_hash: of the run's record: a run that was trained again by other code is another model.
+        measuring: `environment.code_hash` now, of the code that rebuilt the model and looked at it.
         small: whether fewer sequences were looked at than a trained model is measured on.
 
     Raises:
@@ -62,5 +76,12 @@ def write(
     """
     for name, finding in found.items():
         values = {**finding.values, "small_probe": small and name in PROBED, "code_hash": code_hash}
-        record = MeasurementRecord(run=run, measure=name, version=VERSIONS[name], step=step, values=values)
+        record = MeasurementRecord(
+            run=run,
+            measure=name,
+            version=VERSIONS[name],
+            step=step,
+            values=values,
+            measured_by=measured_by(measuring),
+        )
         store.write_measurement(record, finding.arrays or None)

@@ -155,9 +155,12 @@ class MeasurementRecord(Record):
         step: of the training at which it looked.
         values: name with unit to value.
         arrays: SHA-256 of the arrays beside it, where there are any; the store fills it in.
+        measured_by: hashes of the code that looked: `code`, as a run's `code_hash`, and `measures`; None where it was
+            not recorded.
     """
 
     kind: ClassVar[str] = "measurement"
+    later: ClassVar[Mapping[str, Any]] = {"measured_by": None}
 
     run: str
     measure: str
@@ -165,6 +168,7 @@ class MeasurementRecord(Record):
     step: int
     values: dict[str, Any]
     arrays: str | None = None
+    measured_by: dict[str, str] | None = None
 
     @property
     def stem(self) -> str:

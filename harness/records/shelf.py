@@ -58,13 +58,16 @@ class Shelf(Generic[_R]):
         write_whole(self._path(record.stem, number), record.to_json().encode())
 
     def add(self, record: _R) -> None:
-        """Writes a record beside the older ones of its name.
+        """Writes a record beside the older ones of its name, unless the newest of them says the same.
 
         Raises:
             RecordError: as `write`.
         """
         with self.writing():
-            self.write(record, self.next_number(record.stem))
+            files, text = sorted(self._files(record.stem)), record.to_json()
+            newest = self._read(path for _, path in files[-1:])
+            if all(other.to_json() != text for other in newest):
+                self.write(record, 1 + max((number for number, _ in files), default=0))
 
     def named(self, stem: str) -> list[_R]:
         """The readable records of that name, oldest first."""

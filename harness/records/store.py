@@ -19,7 +19,7 @@ from harness.errors import RecordError, UsageError
 from harness.records.claims import Claim, claim
 from harness.records.kinds import ExperimentFile, MeasurementRecord, ReferenceRecord, RunRecord, TimingRecord
 from harness.records.shelf import Shelf
-from harness.records.whole import write_whole
+from harness.records.whole import sweep, write_whole
 
 FOLDERS: Final = (
     "runs",
@@ -83,6 +83,8 @@ class Store:
     def check_writable(self) -> None:
         """Tries, with a real file in each folder and a real lock, what training will have to rely on.
 
+        What writers that were killed left unfinished is removed on the way.
+
         Raises:
             UsageError: the folder cannot be made or written.
         """
@@ -91,6 +93,7 @@ class Store:
                 probe = self.root / folder / f".probe-{os.getpid()}"
                 write_whole(probe, b"probe\n")
                 probe.unlink(missing_ok=True)
+                sweep(self.root / folder)
             self._runs.writing().release()
         except (RecordError, OSError) as error:
             message = f"results folder {self.root} cannot be used ({error}); name another (--out DIR)"

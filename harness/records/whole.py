@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import BinaryIO
 
 from harness.errors import RecordError
 
+_HIDDEN = re.compile(r"\..+\.[0-9]+-[0-9a-f]{8}\.tmp")
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
 
@@ -21,7 +24,7 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
     A reader sees the old content or the new, never a part: the content goes to a hidden file of the same
     folder, onto the disk, and only then under its name. What a killed writer leaves behind is such a hidden
-    file, which no reader looks at.
+    file, which no reader looks at, and `sweep` removes.
 
     Args:
         path: where the content is to stand; its folder is made where it is missing.
@@ -32,11 +35,12 @@ def whole(path: Path) -> Iterator[BinaryIO]:
     hidden = path.parent / f".{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(hidden, "xb") as file:
+        with _locked(hidden) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(hidden, path)
+            # Still under the lock: a sweeper must not take the file between the two.
+            os.replace(hidden, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             hidden.unlink()
@@ -44,6 +48,28 @@ def whole(path: Path) -> Iterator[BinaryIO]:
             raise cannot_write(path, error) from error
         raise
     _sync_folder(path)
+
+
+@contextlib.contextmanager
+def _locked(hidden: Path) -> Iterator[BinaryIO]:
+    """A new file under a lock that the kernel frees when its writer dies."""
+    while True:
+        with open(hidden, "xb") as file:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # A sweeper may have come between the two.
+            if hidden.exists():
+                yield file
+                return
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writers that died left in a folder; files that are being written stay."""
+    for hidden in (path for path in folder.glob(".*.tmp") if _HIDDEN.fullmatch(path.name)):
+        # Without locks, or without the right to remove it, the file stays where it does no harm.
+        with contextlib.suppress(OSError), open(hidden, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            hidden.unlink()
 
 
 def write_whole(path: Path, content: bytes) -> None:
