@@ -1,4 +1,4 @@
-"""Mixers with one planted fault each, by what is wrong with them."""
+"""Layers with one planted fault each, by what is wrong with them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from harness import ops
-from harness.spec import Backend, Cost, MixerSpec, size
-from variants import lazy, softmax
+from harness.spec import Backend, MixerSpec, size
+from variants import softmax
 
 SPECS: dict[str, MixerSpec] = {}
 WINDOW = 70
@@ -78,10 +78,6 @@ def altered(name: str) -> Callable[[Callable[[Any, Tensor, Tensor], Any]], Any]:
     return register
 
 
-def _no_state(dims: Any, config: Any, length: int) -> Cost:
-    return dataclasses.replace(softmax.cost(dims, softmax.Config(positions="none"), length), state_bytes=0)
-
-
 @altered("peeks at the next token")
 def _peek(self: Layer, y: Tensor, x: Tensor) -> Tensor:
     return y + 0.1 * F.pad(x[:, 1:], (0, 0, 0, 1))
@@ -91,6 +87,29 @@ def _peek(self: Layer, y: Tensor, x: Tensor) -> Tensor:
 def _late_peek(self: Layer, y: Tensor, x: Tensor) -> Tensor:
     late = torch.arange(x.shape[1], device=x.device)[:, None] >= 64
     return y + 0.1 * F.pad(x[:, 1:], (0, 0, 0, 1)) * late
+
+
+@altered("masks its chunks of 48 one too far")
+def _chunk_peek(self: Layer, y: Tensor, x: Tensor) -> Tensor:
+    last = torch.arange(x.shape[1], device=x.device)[:, None] % 48 == 47
+    return y + 0.1 * F.pad(x[:, 1:], (0, 0, 0, 1)) * last
+
+
+@altered("peeks at one position without gradient")
+def _single_peek(self: Layer, y: Tensor, x: Tensor) -> Tensor:
+    here = torch.arange(x.shape[1], device=x.device)[:, None] == 101
+    return y + 0.1 * F.pad(x.detach()[:, 1:], (0, 0, 0, 1)) * here
+
+
+@altered("peeks only beyond 256 tokens")
+def _far_peek(self: Layer, y: Tensor, x: Tensor) -> Tensor:
+    late = torch.arange(x.shape[1], device=x.device)[:, None] >= 256
+    return y + 0.1 * F.pad(x[:, 1:], (0, 0, 0, 1)) * late
+
+
+@altered("peeks while it trains")
+def _training_peek(self: Layer, y: Tensor, x: Tensor) -> Tensor:
+    return _peek(self, y, x) if self.training else y
 
 
 @altered("takes a statistic of the future without gradient")
@@ -106,6 +125,23 @@ def _constant(self: Layer, y: Tensor, x: Tensor) -> Tensor:
 @altered("takes the mean of the batch")
 def _batch(self: Layer, y: Tensor, x: Tensor) -> Tensor:
     return y + 0.1 * x.mean(0, keepdim=True)
+
+
+@altered("mixes the rows of more than two")
+def _many_rows(self: Layer, y: Tensor, x: Tensor) -> Tensor:
+    return torch.cat([y[:2], y[2:] + 0.1 * x[:1]])
+
+
+@altered("normalises over the batch while it trains")
+def _batch_norm(self: Layer, y: Tensor, x: Tensor) -> Tensor:
+    return y / y.std((0, 1)) if self.training else y
+
+
+@altered("raises while it trains")
+def _raises_in_training(self: Layer, y: Tensor, x: Tensor) -> Tensor:
+    if self.training:
+        raise RuntimeError("no kernel for training")
+    return y
 
 
 @altered("drops out in eval mode")
@@ -214,88 +250,3 @@ class _OtherInputs(Layer):
     def forward(self, x: Tensor, shared: dict[str, Any]) -> Tensor:
         q, k, v = self.project(x)
         return self.mix(q, k, v, v, self.arguments(x.shape[1]))
-
-
-class _WrongHead(torch.autograd.Function):
-    """The identity; its gradient is 1.01 times too large for head 1."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        return g * torch.tensor([1.0, 1.01]).to(g)[:, None]
-
-
-class _Contiguous(torch.autograd.Function):
-    """The identity; its gradient is read as if it lay in one piece."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        whole = g if g.is_contiguous() or 0 in g.stride() else g.as_strided(g.shape, torch.empty(g.shape).stride())
-        return torch.nan_to_num(whole)
-
-
-@fault("has a wrong gradient for head 1 of k")
-def _head(q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None) -> Tensor:
-    return ops.sdpa(q, _WrongHead.apply(k), v, window=window)
-
-
-@fault("misreads an output gradient that is not contiguous")
-def _misread(q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None) -> Tensor:
-    return _Contiguous.apply(ops.sdpa(q, k, v, window=window).contiguous())
-
-
-@fault("is one in a thousand off")
-def _off(q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None) -> Tensor:
-    return ops.sdpa(q, k, v, window=window) * 1.001
-
-
-@fault("is off past 100 keys")
-def _off_late(q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None) -> Tensor:
-    late = torch.arange(k.shape[1] - q.shape[1], k.shape[1], device=q.device)[:, None, None] >= 100
-    return ops.sdpa(q, k, v, window=window) * (1 + 1e-3 * late)
-
-
-@fault("drops the gradient of v")
-def _detached(q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None) -> Tensor:
-    return ops.sdpa(q, k, v.detach(), window=window)
-
-
-def _rounded_threshold(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor, tau: Tensor, **other: Any) -> Tensor:
-    scores = ops.scores(q, k) + ops.distance_bias(bias, q.shape[1], k.shape[1])
-    seen = ops.visible(q.shape[1], k.shape[1])
-    weights = ops.softmax_weights(scores, seen).to(v.dtype)
-    offset = tau[:, None, None].to(v.dtype) / seen.sum(-1, keepdim=True).to(v.dtype)
-    kept = F.relu(weights + offset).masked_fill(~seen, 0.0)
-    return torch.einsum("bhts,bshd->bthd", kept, v)
-
-
-SPECS["forms the threshold in bfloat16"] = dataclasses.replace(
-    lazy.SPEC, backends=(Backend(name="fast", run=_rounded_threshold),)
-)
-SPECS["rounds float64 in its reference"] = dataclasses.replace(
-    SOUND, reference=lambda q, k, v, *, window=None: softmax.reference(q.float(), k.float(), v.float(), window=window)
-)
-
-
-class _OwnGradient(nn.Module):
-    """A user's file with Config, Layer.forward and SPEC alone, whose own backward pass is wrong for head 1."""
-
-    def __init__(self, dims: Any, config: Any, *, layer_index: int, core: Any) -> None:
-        super().__init__()
-        self.heads, self.mix = dims.num_heads, nn.Linear(dims.model_dim, dims.model_dim)
-
-    def forward(self, x: Tensor, shared: dict[str, Any]) -> Tensor:
-        past = x.cumsum(1) / torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
-        return _WrongHead.apply(self.mix(past).unflatten(-1, (self.heads, -1))).flatten(-2)
-
-
-MINIMAL = MixerSpec(name="minimal", Config=Config, Layer=_OwnGradient)
-SPECS["has a wrong gradient for head 1 and no reference"] = MINIMAL
-SPECS["says that it keeps no state"] = dataclasses.replace(SOUND, cost=_no_state)

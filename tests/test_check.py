@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.commands import check as verb
+from harness.contract.examine import DIMS
 from harness.errors import UsageError
 from tests import cli
 
@@ -84,7 +85,7 @@ class Layer(Layer):
         y, (k, v) = super().step(x, state, shared)
         return y, (k, v * 1.0005)
 """
-WRONG_HEAD = """
+WRONG_GRADIENT = """
 class Scaled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -92,11 +93,16 @@ class Scaled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        return g * torch.tensor([1.0, 1.01]).to(g)[:, None]
+        return g * (1 + 0.01 * (torch.arange(g.shape[-2]) == HEAD)).to(g)[:, None]
 
 
 def kernel(q, k, v):
     return attention(q, Scaled.apply(k), v)
+"""
+WRONG_HEAD = """
+def kernel(q, k, v):
+    y = attention(q, k, v)
+    return y * (1 + 0.001 * (torch.arange(y.shape[-2]) == HEAD)).to(y)[:, None]
 """
 BATCH = """
 class Layer(Layer):
@@ -121,11 +127,25 @@ FAULTS: dict[str, tuple[str, str, str, str, str]] = {
     "peeking": (PEEKS, FULL, "causal", "own_kernel", "y at position 0 depends on x at position 1: gradient"),
     "leaking": (LEAKS, FULL, "causal", "own_kernel", "position 0 depends on x at position 1"),
     "drifting in decode": (DRIFTS, FULL, "step", "own_kernel", "y token by token at position 1,"),
-    "one wrong head": (WRONG_HEAD, FULL, "gradients", "own_kernel", "the gradient of k at position 0, head 1,"),
     "mixing rows": (BATCH, FULL, "batch", "own_kernel", "y with the other row changed at position 0"),
     "peeking with a switch off": (ONLY_OFF, "", "causal [gate=off]", "own", "position 0 depends on x at position 1"),
     "a wrong cost": (COST, FULL + ", cost=cost", "cost", "", "it says 4,097 parameters, the layer has 4,096"),
 }
+for head in range(DIMS.num_heads):
+    FAULTS[f"head {head} wrong"] = (
+        WRONG_HEAD.replace("HEAD", str(head)),
+        FULL,
+        "values",
+        "own_kernel",
+        f"the output at position 0, head {head},",
+    )
+    FAULTS[f"head {head} with a wrong gradient"] = (
+        WRONG_GRADIENT.replace("HEAD", str(head)),
+        FULL,
+        "gradients",
+        "own_kernel",
+        f"the gradient of k at position 0, head {head},",
+    )
 
 
 def write(folder: Path, body: str = "", more: str = FULL) -> Path:
@@ -171,6 +191,7 @@ def test_a_claim_of_equality_is_tried_and_a_false_one_is_said(tmp_path: Path) ->
 def test_shipped_variants_and_an_arm_of_one_pass_as_a_table() -> None:
     done = cli.run("check", "softmax", "lazy[elastic=off]", "--claim", "causal", "--claim", "equals")
     assert done.returncode == 0
+    assert f"width {DIMS.model_dim}, {DIMS.num_heads} heads" in done.stdout
     assert "softmax  passed" in done.stdout and "lazy[elastic=off]  passed" in done.stdout
     assert "with bias=off,elastic=off: equals softmax" in done.stdout
     assert "with bias=off,elastic=off,rope=off: equals softmax[positions=none]" in done.stdout

@@ -87,7 +87,10 @@ def test_switches_go_off_one_by_one_and_all_at_once() -> None:
 def test_claims_and_backends_can_be_picked_and_a_wrong_name_says_so() -> None:
     spec = registry.find("softmax").spec
     found = examine(spec, spec.Config(), backends=["sdpa"], claims=["causal", "config"])
-    assert found == [Finding("config", "", True, ""), Finding("causal", "sdpa", True, "lengths 1, 7, 63, 130")]
+    assert found == [
+        Finding("config", "", True, ""),
+        Finding("causal", "sdpa", True, "lengths 1, 7, 63, 130, 259; both modes"),
+    ]
     with pytest.raises(UsageError, match="did you mean 'causal'"):
         examine(spec, spec.Config(), claims=["casual"])
     with pytest.raises(UsageError, match="backend of softmax"):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from harness.contract import CLAIMS, examine
 from harness.spec import MixerSpec
-from tests.planted import MINIMAL, SOUND, SPECS, Config, Layer
+from tests.planted import SOUND, Config, Layer
+from tests.planted_cores import HEADS, MINIMAL, SPECS
 
 DOC = "Attention.\n\n    o_i = sum_j p_ij v_j\n\nSource: a test.\n"
 GRADIENTS = {"gradients", "strided gradients"}
@@ -27,6 +28,25 @@ CASES = [
         "causal",
         "length 130, y at position 64 depends on x at position 65: ",
     ),
+    ("masks its chunks of 48 one too far", {"causal", "step"}, "causal", "length 63, y at position 47 depends on x at"),
+    (
+        "peeks at one position without gradient",
+        {"causal", "step", "slope"},
+        "causal",
+        "length 130, with x changed from position 102 on, y at position 101",
+    ),
+    (
+        "peeks only beyond 256 tokens",
+        {"causal"},
+        "causal",
+        "length 259, y at position 256 depends on x at position 257",
+    ),
+    (
+        "peeks while it trains",
+        {"causal"},
+        "causal",
+        "at length 130 in training mode, with x changed from position 1 on, y at position 0",
+    ),
     (
         "takes a statistic of the future without gradient",
         {"causal", "step", "slope"},
@@ -40,8 +60,26 @@ CASES = [
         "position 0 depends on x at position 1",
     ),
     ("peeks in its second layer alone", {"causal", "step"}, "causal", "position 0 depends on x at position 1"),
-    ("ignores its input", {"causal", "step", "trained"}, "causal", "depends on no position up to 8, like 16 of the 16"),
+    ("ignores its input", {"causal", "step", "trained"}, "causal", "depends on no position up to 8, like 55 of the 55"),
     ("takes the mean of the batch", {"batch", "step"}, "batch", "y with the other row changed at position 0"),
+    (
+        "mixes the rows of more than two",
+        {"batch"},
+        "batch",
+        "in a batch of 5, y with the other rows changed at position 0, row 2",
+    ),
+    (
+        "normalises over the batch while it trains",
+        {"batch"},
+        "batch",
+        "in a batch of 16, y with the other rows changed in training mode at position 0",
+    ),
+    (
+        "raises while it trains",
+        {"shape"},
+        "shape",
+        "at length 130 in training mode forward raises RuntimeError: no kernel",
+    ),
     ("drops out in eval mode", {"deterministic"}, "deterministic", "at length 7, the output changes by up to"),
     ("cuts its table from the longest it made", {"deterministic"}, "deterministic", "at length 7, the output changes"),
     ("returns one position for all", {"shape"}, "shape", "at length 7: [2, 1, 32] came out for [2, 7, 32]"),
@@ -61,12 +99,6 @@ CASES = [
     ("drifts in decode", {"step"}, "step", "y token by token at position 1,"),
     ("says other inputs than it uses", {"inputs"}, "inputs", "argument k in forward at position 0, head 0"),
     (
-        "has a wrong gradient for head 1 of k",
-        {*GRADIENTS, "slope"},
-        "gradients",
-        "length 7, the gradient of k at position 0, head 1,",
-    ),
-    (
         "misreads an output gradient that is not contiguous",
         {"strided gradients"},
         "strided gradients",
@@ -80,11 +112,21 @@ CASES = [
         "gradients",
         "length 1, the gradient of v is missing, expected up to 2.",
     ),
-    ("forms the threshold in bfloat16", {"bfloat16"}, "bfloat16", "x times 0.1: the output at position "),
+    ("forms the threshold in bfloat16", {"bfloat16"}, "bfloat16", "the gradient of q at position "),
     ("rounds float64 in its reference", VALUES, "values", "the reference turns float64 into float32"),
     ("says that it keeps no state", {"cost"}, "cost", "it says 0 bytes of state after 130 tokens, step holds 33,280"),
-    ("has a wrong gradient for head 1 and no reference", {"slope"}, "slope", "along a random direction of x"),
 ]
+for head in HEADS:
+    CASES += [
+        (f"has a wrong head {head}", VALUES, "values", f"length 1, the output at position 0, head {head}"),
+        (
+            f"has a wrong gradient for head {head} of k",
+            {*GRADIENTS, "slope"},
+            "gradients",
+            f"length 7, the gradient of k at position 0, head {head},",
+        ),
+        (f"has a wrong gradient for head {head} and no reference", {"slope"}, "slope", "along a random direction of "),
+    ]
 
 
 def broken(spec: MixerSpec, *, seed: int = 0, doc: str = DOC) -> dict[str, str]:
@@ -112,7 +154,12 @@ def test_the_sound_mixer_that_faults_are_planted_in_breaks_nothing(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize(
-    "name", ["forms the threshold in bfloat16", "has a wrong gradient for head 1 and no reference", "drifts in decode"]
+    "name",
+    [
+        "forms the threshold in bfloat16",
+        "drifts in decode",
+        *(f"has a wrong gradient for head {head} and no reference" for head in HEADS),
+    ],
 )
 def test_subtle_faults_are_found_whatever_the_seed(name: str, seed: int) -> None:
     named = {case[0]: case[2] for case in CASES}

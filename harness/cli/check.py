@@ -49,7 +49,9 @@ class Check(Common):
 def _checked(checked: Checked) -> Answer:
     def shown(width: int) -> RenderableType:
         from harness import report
+        from harness.contract.examine import DIMS
 
-        return report.checks(checked.variant, checked.groups, checked.seconds)
+        size = f"width {DIMS.model_dim}, {DIMS.num_heads} heads"
+        return report.checks(checked.variant, checked.groups, checked.seconds, size)
 
     return Answer(shown=shown, code=0 if checked.passed else 1)

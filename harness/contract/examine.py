@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from harness.contract import core, declared, flow, passes, priced
+from harness.contract import causal, core, declared, flow, passes, priced
 from harness.contract.finding import Absent, Broken, Finding
 from harness.contract.subject import Subject, told
 from harness.errors import BackendError, UsageError, unknown
@@ -25,7 +25,7 @@ CLAIMS: dict[str, Callable[[Subject], str]] = {
     "dtype": passes.dtype,
     "strides": passes.strides,
     "batch": flow.batch,
-    "causal": flow.causal,
+    "causal": causal.causal,
     "step": flow.step,
     "inputs": core.inputs,
     "values": core.values,
@@ -45,7 +45,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "causal": (*_FIRST, "batch"),
     **{name: _FIRST[:place] for place, name in enumerate(_FIRST)},
 }
-DIMS = Dims(model_dim=32, num_heads=2, num_layers=2, length=128)
+DIMS = Dims(model_dim=32, num_heads=4, num_layers=2, length=128)
 
 
 def examine(

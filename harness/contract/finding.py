@@ -15,6 +15,7 @@ STEP = 1e-4  # token by token against all at once in float32
 OUTPUT = 2e-5  # a backend in float32 against the reference in float64
 GRADIENT = 1e-4  # its gradients
 SLOPE = 2e-3  # a gradient against finite differences, as a share of its norm
+SLOPE_WIDE = 1e-3  # where the layer computes in float64, in part at least
 # An entry is judged by the largest of its own head, but not by one that is this much smaller than another head's.
 SMALL_HEAD = 1e-2
 

@@ -1,107 +1,72 @@
-"""Claims about positions and rows: who may depend on whom, and decoding one token at a time."""
+"""Claims about the flow through a layer: rows of a batch apart, decoding one token at a time."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from harness.contract.finding import AXES, LAYER, STEP, Absent, Broken, compare
-from harness.contract.subject import Subject, told
+from harness.contract.stack import Stack
+from harness.contract.subject import NOISE, Subject, told
 
-# A sparse map may leave a row empty, most of all an early one: of the rows from each of these on, most must not be.
-ALIVE = (8, 64)
-# Copies of a sequence in one pass: as many as keep a quadratic map to this many entries a head.
-ENTRIES = 2**19
-
-
-def positions(length: int, past: int) -> list[int]:
-    """Positions to probe: all of a short sequence; of a long one a sample, both ends, and the edges of blocks."""
-    if length <= 16:
-        return list(range(length))
-    edges = {0, 1, 62, 63, 64, 65, 127, 128, past - 1, past, past + 1, length - 3, length - 2, length - 1}
-    sample = {i * (length - 1) // 15 for i in range(16)}
-    return sorted(t for t in edges | sample if 0 <= t < length)
+ROWS = 16
+# As many rows in one pass as keep a quadratic map to this many entries a head.
+ENTRIES = 2**22
 
 
-def causal(subject: Subject) -> str:
-    """The gradient of y_t by x_s is exactly zero for every s > t, and not for all s <= t; nor do values leak back."""
-    for length in subject.lengths:
-        probed = positions(length, subject.past)
-        at_once = max(1, ENTRIES // length**2)
-        reach = torch.cat([_reach(subject, length, probed[i : i + at_once]) for i in range(0, len(probed), at_once)])
-        _ahead(reach, probed, length)
-        _behind(reach, probed, length)
-    _no_leak(subject)
-    return f"lengths {', '.join(map(str, subject.lengths))}"
+def at_once(length: int) -> int:
+    """Rows of one pass at a length."""
+    return max(2, min(ROWS, ENTRIES // length**2))
 
 
-def _reach(subject: Subject, length: int, probed: list[int]) -> Tensor:
-    # One copy of the sequence for each probed position: a single backward pass serves them all.
-    x = subject.x(length, batch=1).repeat(len(probed), 1, 1).requires_grad_()
-    y = subject.run(x)
-    if not y.requires_grad:
-        raise Broken("no gradient of the output reaches the input")
-    g = torch.zeros_like(y)
-    for row, t in enumerate(probed):
-        g[row, t] = subject.like(y[row, t], f"probe {t}")
-    (found,) = torch.autograd.grad(y, x, g, allow_unused=True)
-    return torch.zeros(len(probed), length) if found is None else found.abs().amax(-1).cpu()
+def modes(subject: Subject) -> Iterator[tuple[Stack, str]]:
+    """The layer in evaluation mode, then in training mode, each with words for it.
+
+    Dropout is no obstacle, for each pass starts from the same random state; where the same input gives another
+    output even so, training mode is left out.
+    """
+    yield subject.layer, ""
+    layer, x = subject.build(noise=NOISE).train(), subject.x(subject.longest)
+    if torch.equal(seeded(subject, layer, x), seeded(subject, layer, x)):
+        yield layer, " in training mode"
 
 
-def _ahead(reach: Tensor, probed: list[int], length: int) -> None:
-    for row, t in enumerate(probed):
-        ahead = (reach[row, t + 1 :] != 0).nonzero()
-        if len(ahead):
-            s = t + 1 + int(ahead[0])
-            raise Broken(
-                f"at length {length}, y at position {t} depends on x at position {s}: "
-                f"gradient {float(reach[row, s]):.3g}, expected 0"
-            )
-
-
-def _behind(reach: Tensor, probed: list[int], length: int) -> None:
-    dead = {t: not bool(reach[row, : t + 1].any()) for row, t in enumerate(probed)}
-    for start in ALIVE:
-        late = [t for t in probed if t >= start]
-        empty = [t for t in late if dead[t]]
-        if len(empty) * 2 > len(late):
-            raise Broken(
-                f"at length {length}, y at position {empty[0]} depends on no position up to {empty[0]}, like "
-                f"{len(empty)} of the {len(late)} positions probed from {start} on: every gradient is 0"
-            )
-
-
-def _no_leak(subject: Subject) -> None:
-    # A statistic taken without gradient, or a choice such as the largest of all, leaks in values alone.
-    for length in (63, subject.longest):
-        for cut in (1, length // 2, length - 1):
-            x = subject.x(length, batch=1)
-            other = torch.cat([x[:, :cut], 1.0 - 3.0 * x[:, cut:]], dim=1)
-            with torch.no_grad():
-                y, moved = subject.run(x), subject.run(other)
-            compare(
-                moved[:, :cut],
-                y[:, :cut],
-                share=subject.share(LAYER),
-                axes=AXES[3],
-                what=f"at length {length}, with x changed from position {cut} on, y",
-            )
+def seeded(subject: Subject, layer: Stack, x: Tensor) -> Tensor:
+    """The layer's output for x, without gradients, from the same random state each time."""
+    torch.manual_seed(subject.seed)
+    with torch.no_grad():
+        return subject.run(x, layer=layer)
 
 
 def batch(subject: Subject) -> str:
     """A row's output does not depend on the other rows, before it or after it, nor on how many there are."""
-    x = subject.x(subject.longest)
-    with torch.no_grad():
-        y = subject.run(x)
-        for row in range(len(x)):
-            other = 1.0 - 3.0 * x
-            other[row] = x[row]
-            moved, alone = subject.run(other)[row], subject.run(x[row : row + 1])[0]
-            for found, why in ((moved, "with the other row changed"), (alone, "with its row alone")):
-                got = y.clone()
-                got[row] = found
-                compare(got, y, share=subject.share(LAYER), axes=AXES[3], what=f"y {why}")
-    return ""
+    sizes = sorted({2, 5, at_once(subject.longest)})
+    for layer, mode in modes(subject):
+        for rows in sizes if not mode else sizes[-1:]:
+            x = subject.x(subject.longest, batch=rows)
+            y = seeded(subject, layer, x)
+            for kept in _kept(rows):
+                moved = seeded(subject, layer, torch.where(kept[:, None, None].to(x.device), x, 1.0 - 3.0 * x))
+                _same(subject, moved, y, kept, f"with the other row{'s' * (rows > 2)} changed{mode}")
+            # Dropout deals another mask to another number of rows.
+            for row in (0, rows - 1) if not mode else ():
+                alone = seeded(subject, layer, x[row : row + 1])
+                _same(subject, alone.expand_as(y), y, torch.arange(rows) == row, "with its row alone")
+    return f"{', '.join(map(str, sizes))} rows"
+
+
+def _kept(rows: int) -> Tensor:
+    """Which rows stay while the others change, a line a trial: a half, then the other half."""
+    half = torch.randperm(rows, generator=torch.Generator().manual_seed(0)) < rows // 2
+    return torch.stack([half, ~half])
+
+
+def _same(subject: Subject, found: Tensor, y: Tensor, kept: Tensor, why: str) -> None:
+    got = torch.where(kept[:, None, None].to(y.device), found, y)
+    what = f"y {why}" if len(y) == 2 else f"in a batch of {len(y)}, y {why}"
+    compare(got, y, share=subject.share(LAYER), axes=AXES[3], what=what)
 
 
 def step(subject: Subject) -> str:

@@ -14,11 +14,11 @@ from harness.contract.subject import NOISE, Subject, told
 
 
 def shape(subject: Subject) -> str:
-    """[B, T, M] becomes [B, T, M], finite, at every length; at its initial values the gradients are finite too."""
+    """[B, T, M] becomes [B, T, M], finite, at every length; as training starts the gradients are finite too."""
     for length in subject.lengths:
         with torch.no_grad():
             _finite(subject.run(subject.x(length)), f"at length {length} the output")
-    start = subject.build(noise=0.0)
+    start = subject.build(noise=0.0).train()
     x = subject.x(subject.longest).requires_grad_()
     y = subject.run(x, layer=start)
     _finite(y, "the output at the initial values")

@@ -15,6 +15,7 @@ from harness.contract.stack import Stack, same_shape
 from harness.spec import Backend, Dims, MixerSpec
 
 LENGTHS = (1, 7, 63, 130)
+FAR = 259
 NOISE = 0.2
 
 
@@ -57,11 +58,12 @@ class Subject:
         self.past = spec.checks_past(config)
         self.lengths = lengths(self.past)
         self.longest = max(self.lengths)
+        self.far = max(FAR, self.longest)
         self.dims = Dims(
             model_dim=dims.model_dim,
             num_heads=dims.num_heads,
             num_layers=dims.num_layers,
-            length=max(dims.length, self.longest),
+            length=max(dims.length, self.far),
         )
         self._truth: dict[int, Truth] = {}
 
@@ -156,13 +158,14 @@ class Subject:
             Broken: it raises, or returns something of another shape.
         """
         layer = layer or self.layer
+        place = f"at length {x.shape[1]}{' in training mode' if layer.training else ''}"
         try:
             with self.autocast():
                 y: Tensor = layer(x)
         except Broken as error:
-            raise Broken(f"at length {x.shape[1]}: {error}") from error
+            raise Broken(f"{place}: {error}") from error
         except Exception as error:
-            raise Broken(f"at length {x.shape[1]} forward raises {told(error)}") from error
+            raise Broken(f"{place} forward raises {told(error)}") from error
         return y
 
     def arguments(self, x: Tensor, *, narrow: bool = False) -> dict[str, Any]:

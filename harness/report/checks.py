@@ -22,20 +22,21 @@ class Found(Protocol):
 WORDS = {True: ("passed", "green"), False: ("BROKEN", "bold red"), None: ("not given", "dim")}
 
 
-def checks(variant: str, groups: Mapping[str, Sequence[Any]], seconds: float) -> RenderableType:
+def checks(variant: str, groups: Mapping[str, Sequence[Any]], seconds: float, size: str) -> RenderableType:
     """One variant's findings.
 
     Args:
         variant: as it was asked for.
         groups: findings by the state of the switches, the first as it stands.
         seconds: taken.
+        size: of the layer that was tried, in words.
     """
     every = [(label, finding) for label, group in groups.items() for finding in group]
     tried = [finding for _, finding in every if finding.passed is not None]
     broken = [(label, finding) for label, finding in every if finding.passed is False]
     word = Text("broken", "bold red") if broken else Text("passed", "bold green")
     head = Text.assemble((variant, "bold"), "  ", word, f"  {len(tried) - len(broken)} of {len(tried)} checks hold")
-    head.append(f", {seconds:.1f} s", "dim")
+    head.append(f" at {size}, {seconds:.1f} s", "dim")
     parts: list[RenderableType] = [head, _matrix(groups)]
     for label, finding in broken:
         parts.append(Text(f"! {_place(label, finding)}: {finding.detail}", "red"))
