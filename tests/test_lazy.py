@@ -232,7 +232,7 @@ def test_threshold_and_table_start_as_published_and_outside_weight_decay() -> No
     assert float(wide.draw("bias", wide.bias, generator("draw")).std()) == pytest.approx(0.02, rel=0.1)
     fixed = SPEC.Layer(DIMS, Config(tau="fixed", tau_start=-0.5), layer_index=0, core=reference)
     assert "tau" not in dict(fixed.named_parameters())
-    assert fixed.tau.tolist() == [-0.5, -0.5]
+    assert fixed.tau.tolist() == [-0.5] * DIMS.num_heads
 
 
 def test_a_cut_that_no_training_could_undo_is_refused() -> None:

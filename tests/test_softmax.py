@@ -132,7 +132,7 @@ def test_windows_and_groups_keep_the_contract(fields: dict[str, object]) -> None
     found = examine(SPEC, Config(**fields))
     assert [finding for finding in found if finding.passed is False] == []
     tried = [finding.detail for finding in found if finding.name == "causal"]
-    assert tried == [f"lengths 1, 7, 63, 130{', 166' * (fields.get('window') == 100)}"] * 2
+    assert tried == [f"lengths 1, 7, 63, 130{', 166' * (fields.get('window') == 100)}, 259; both modes"] * 2
 
 
 def test_flash_is_softmax_with_the_fused_kernel_pinned() -> None:
