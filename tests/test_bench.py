@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from harness import bench
-from harness.bench import blocks, clock, cores, decode, earlier, layers, memory, peers, steps, text, workers
+from harness.bench import benchmark, blocks, clock, cores, decode, layers, memory, peers, steps, text, workers
 from harness.bench.case import Case, Group
-from harness.errors import UsageError
+from harness.contract.finding import Finding
+from harness.report import bench_figure
 from tests.cli import ENVIRONMENT, ROOT, run
 
 KEYS = {"name", "shape", "dtype", "pass", "backend", "median_ms", "quartiles_ms", "ratio", "against",
@@ -31,7 +32,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 def result(*rows: dict[str, Any]) -> dict[str, Any]:
     machine = {"gpu": None, "cpu": "a CPU", "device": "cpu", "threads": 2, "torch": "2", "matmul_flops": {"float32": 1e9},
-               "left_out": {"mambapy": "not here"}, "wrong": []}  # fmt: skip
+               "left_out": {"mambapy": "not here"}, "right": ["lazy blocked"], "wrong": [], "seconds": 90.0}  # fmt: skip
     return {"machine": machine, "rows": list(rows)}
 
 
@@ -63,17 +64,6 @@ def test_the_module_alone_loads_neither_the_command_line_nor_a_search() -> None:
         done = subprocess.run(words, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, "")
         assert "no CUDA device" in done.stderr
-
-
-@pytest.mark.parametrize(("words", "said"), [
-    ({"parts": ["core"]}, "did you mean 'cores'"),
-    ({"dtypes": ["float16"]}, "dtype"),
-    ({"device": "gpu"}, "device"),
-    ({"lengths": [0]}, "at least 1"),
-])  # fmt: skip
-def test_what_cannot_be_measured_is_refused_by_name(words: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        bench.Options(**words)
 
 
 def test_every_group_can_be_made_and_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +105,9 @@ def test_peak_memory_counts_what_a_call_makes_and_not_what_it_was_given() -> Non
 
 def test_times_are_quartiles_of_rounds_taken_in_turn() -> None:
     order: list[str] = []
-    found = clock.interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=3, device="cpu")
+    found = clock.interleaved(
+        {"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds={"a": 3, "b": 2}, device="cpu"
+    )
     assert set(found) == {"a", "b"}
     assert all(low <= middle <= high for low, middle, high in found.values())
     # Two rounds that do not count, then calls in turn.
@@ -126,8 +118,24 @@ def test_times_are_quartiles_of_rounds_taken_in_turn() -> None:
 def test_the_first_of_calls_that_take_seconds_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "LONG_MS", 0.0)
     order: list[str] = []
-    clock.interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=3, device="cpu")
-    assert order == ["a", "b"] * 3
+    both = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    clock.interleaved(both, rounds={"a": 3, "b": 2}, device="cpu")
+    assert order == ["a", "b", "a", "b", "a"]
+
+
+def test_one_call_warms_up_what_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "SLOW_MS", 0.0)
+    order: list[str] = []
+    both = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    clock.interleaved(both, rounds={"a": 7, "b": 3}, device="cpu")
+    assert order == ["a", "b", *["a", "b"] * 3, *["a"] * 4]
+
+
+def test_what_a_bar_is_about_is_timed_seven_times_and_a_reference_less() -> None:
+    assert bench.Options().rounds == 7
+    found = [case for group in cores.groups([], ["float32"], "cpu") for case in group.cases]
+    assert {case.most_rounds for case in found if case.backend != "reference"} == {None}
+    assert {case.most_rounds for case in found if case.backend == "reference"} == {cores.REFERENCE_ROUNDS}
 
 
 def test_bars_take_the_worst_row_they_are_about() -> None:
@@ -142,24 +150,11 @@ def test_bars_take_the_worst_row_they_are_about() -> None:
     assert found == {
         "lazy, forward + backward, B1 H8 T4096 D64, over fused softmax": (1.1, True),
         "lazy, forward + backward, B2 H8 T1024 D64, over fused softmax": (1.2, True),
-        "lazy, forward + backward, T4096, nine blocks in ten zero, over fused softmax": (0.8, True),
+        "lazy, nine blocks in ten zero, forward + backward, B1 H8 T4096 D64, over fused softmax": (0.8, True),
         "lazy, T16384: memory beyond inputs, output and gradients": (40.0, True),
         "sigmoid, forward + backward, T >= 1024, over fused softmax": (1.3, False),
         "Mamba decode step, context 4096 over 256": (1.05, True),
     }
-
-
-def test_an_earlier_result_is_compared_by_its_ratios(tmp_path: Path) -> None:
-    then, now = result(row(), row(name="sigmoid", ratio=1.0)), result(row(ratio=1.8), row(name="mamba"))
-    (change,) = bench.against(now, then)
-    assert (change["name"], change["then"], change["now"], change["change"]) == ("lazy", 1.2, 1.8, 1.5)
-    file = tmp_path / "then.json"
-    file.write_text(json.dumps(then))
-    assert earlier.load(file) == then
-    for broken in ("{", "[]", '{"rows": [{}]}'):
-        file.write_text(broken)
-        with pytest.raises(UsageError, match="--against"):
-            earlier.load(file)
 
 
 def test_the_table_fits_a_terminal_and_tells_how_time_grows() -> None:
@@ -167,10 +162,80 @@ def test_the_table_fits_a_terminal_and_tells_how_time_grows() -> None:
     found = text.lines(result(row(), long, row(median_ms=None, quartiles_ms=None, share_of_peak=None)))
     assert all(len(line) <= 100 for line in found)
     assert any(line.split()[-1:] == ["2.00"] for line in found)
-    assert found[-1] == "left out: mambapy (not here)"
-    assert text.lines({**result(), "machine": {**result()["machine"], "wrong": ["lazy blocked: no"]}})[-1].startswith(
-        "wrong"
-    )
+    assert "left out: mambapy (not here)" in found
+    assert "1.5 minutes in all" in found[0]
+    wrong = {**result()["machine"], "wrong": ["lazy blocked, values: no"]}
+    assert text.lines({**result(), "machine": wrong})[-1] == "wrong: lazy blocked, values: no"
+
+
+def test_a_gpu_gets_a_short_table_last_and_no_bars_of_a_cpu() -> None:
+    rows = [row(), row(shape="B8 H4 T256 D32", ratio=1.5), row(name="softmax", backend="sdpa", ratio=1.0),
+            row(name="lazy, 93% of its 64 x 64 blocks zero", ratio=0.8), row(name="mamba", backend="mamba_ssm"),
+            row(dtype="bfloat16", ratio=1.3), row(ratio=None), row(**{"pass": "forward"})]  # fmt: skip
+    machine = {**result()["machine"], "device": "cuda", "gpu": "a GPU", "right": ["lazy blocked", "softmax sdpa"],
+               "wrong": ["mamba mamba_ssm, values: no"]}  # fmt: skip
+    found = text.lines({"machine": machine, "rows": rows})
+    start = next(place for place, line in enumerate(found) if line.startswith("forward + backward, over softmax sdpa"))
+    # The width of the names is not what is told.
+    assert [" ".join(line.split()) for line in found[start:]] == [
+        "forward + backward, over softmax sdpa dtype T256 T1024",
+        "lazy (blocked) float32 1.50 1.20 right",
+        "softmax (sdpa) float32 — 1.00 right",
+        "lazy, 93% of its 64 x 64 blocks zero (blocked) float32 — 0.80 right",
+        "mamba (mamba_ssm) float32 — 1.20 wrong",
+        "lazy (blocked) bfloat16 — 1.30 right",
+    ]
+    assert all(len(line) <= 100 for line in found) and not any("not met" in line for line in found)
+    unseen = text.short([row(backend="new")], machine)
+    assert unseen[-1].endswith("not checked")
+
+
+def test_progress_says_the_time_so_far_and_how_many_stages_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(part: str) -> Case:
+        return Case(name="x", shape="T1", dtype="float32", part=part, backend="b", make=lambda: lambda: None)
+
+    groups = [Group([made("forward")], [(0, 0)]), Group([made("decode")], [(0, 0)])]
+    monkeypatch.setattr(benchmark, "_groups", lambda *_: groups)
+    monkeypatch.setattr(benchmark, "examined", lambda device: {"right": [], "wrong": []})
+    monkeypatch.setattr(memory, "peak_memory", lambda *_: 1)
+    monkeypatch.setattr(clock, "peak_flops", lambda *_: 1.0)
+    told: list[str] = []
+    found = bench.bench(bench.Options(), told.append)
+    assert [line.split("  ")[1:] for line in told] == [
+        ["1 of 5", "memory of forward, T1, float32"],
+        ["2 of 5", "the peak of a matrix product"],
+        ["3 of 5", "whether every backend is right"],
+        ["4 of 5", "time of forward, T1, float32"],
+        ["5 of 5", "time of decode of x"],
+    ]
+    assert [line.split("  ")[0].count(":") for line in told] == [1] * 5
+    assert found["machine"]["seconds"] >= 0 and [row["peak_memory_bytes"] for row in found["rows"]] == [1, None]
+
+
+def test_a_backend_that_breaks_a_claim_is_wrong_and_one_that_was_not_tried_is_not_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    findings = [Finding("values", "a", True), Finding("gradients", "a", False, "no"), Finding("values", "b", True),
+                Finding("bfloat16", "b", None, "takes none"), Finding("backend", "c", None, "not here")]  # fmt: skip
+    monkeypatch.setattr(benchmark, "examine", lambda spec, *_, **__: findings if spec.name == "lazy" else [])
+    found = benchmark.examined("cpu")
+    assert found == {"right": ["lazy b"], "wrong": ["lazy a, gradients: no"]}
+
+
+def test_two_ways_to_compute_one_core_are_two_lines_of_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[str]] = []
+
+    def saved(figure: Any, ending: str) -> bytes:
+        drawn.append([line.get_label() for line in figure.axes[0].lines])
+        drawn.append([tick.get_text() for tick in figure.axes[1].get_yticklabels()])
+        return b""
+
+    monkeypatch.setattr(bench_figure, "saved", saved)
+    layer = {"pass": "block", "shape": "B8 T512 M256"}
+    bench_figure.draw_bench([row(backend="fla"), row(), row(name="mamba", backend="blocks"),
+                             row(**layer), row(**layer, dtype="bfloat16")], "svg")  # fmt: skip
+    assert drawn[0] == ["lazy fla", "lazy blocked", "mamba"]
+    assert drawn[1] == ["lazy / softmax", "lazy / softmax, bfloat16"]
 
 
 def test_a_peer_that_is_not_installed_is_left_out_with_its_reason() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,45 +12,11 @@ from harness import environment
 from harness.bench import blocks, clock, cores, decode, memory, peers, steps, workers
 from harness.bench.case import Group, row
 from harness.bench.layers import variants
+from harness.bench.options import PARTS, Options, no_workers
 from harness.contract import examine
-from harness.errors import UsageError, unknown
+from harness.spec import Backend
 
-PARTS = ("cores", "blocks", "step", "decode", "workers")
 CLAIMS = ("values", "gradients", "bfloat16")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What is timed.
-
-    Args:
-        parts: some of `PARTS`; all unless given.
-        lengths: tokens of the cores; three lengths unless given.
-        dtypes: of cores and blocks; float32, and bfloat16 too on a GPU, unless given.
-        device: `cpu` or `cuda`.
-        rounds: times each case is called.
-    """
-
-    parts: Sequence[str] = ()
-    lengths: Sequence[int] = ()
-    dtypes: Sequence[str] = ()
-    device: str = "cpu"
-    rounds: int = 7
-
-    def __post_init__(self) -> None:
-        for part in self.parts:
-            if part not in PARTS:
-                raise unknown("part of bench", part, PARTS)
-        for dtype in self.dtypes:
-            if dtype not in ("float32", "bfloat16"):
-                raise unknown("dtype", dtype, ("float32", "bfloat16"))
-        if self.device not in ("cpu", "cuda"):
-            raise unknown("device", self.device, ("cpu", "cuda"))
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise UsageError("--device cuda: torch sees no CUDA device here; take --device cpu")
-        for length in self.lengths:
-            if length < 1:
-                raise UsageError(f"--lengths {length}: allowed is a whole number of at least 1")
 
 
 def bench(options: Options, notify: Callable[[str], None]) -> dict[str, Any]:
@@ -59,39 +24,58 @@ def bench(options: Options, notify: Callable[[str], None]) -> dict[str, Any]:
 
     Args:
         options: what is timed.
-        notify: told of each stage.
+        notify: told of each stage, with the time so far and how many stages there are.
 
     Returns:
-        `machine`: where it ran, threads, peak FLOP/s by dtype, what was left out and why, which backends failed
-        the contract; and `rows`.
+        `machine`: where it ran, threads, peak FLOP/s by dtype, what was left out and why, which backends kept
+        the contract and which broke it, seconds in all; and `rows`.
     """
-    threads = torch.get_num_threads()
+    threads, started = torch.get_num_threads(), time.monotonic()
     # A child waits for ever for threads that its parent had: none is started before the last fork.
     torch.set_num_threads(1)
     try:
         found = _groups(options, threads)
-        peaks = _peaks(found, options, notify)
+        told = _numbered(notify, started, 2 + sum(1 + _weighed(group) for group in found))
+        peaks = _peaks(found, options, told)
     finally:
         torch.set_num_threads(threads)
-    notify("the peak of a matrix product")
+    told("the peak of a matrix product")
     kinds = {case.dtype for group in found for case in group.cases}
     flops = {dtype: clock.peak_flops(dtype, options.device) for dtype in sorted(kinds)}
-    notify("whether every backend is right")
-    machine = {**_machine(options), "matmul_flops": flops, "wrong": wrong(options.device)}
+    told("whether every backend is right")
+    machine = {**_machine(options), "matmul_flops": flops, **examined(options.device)}
     rows: list[dict[str, Any]] = []
     for group, used in zip(found, peaks, strict=True):
-        notify(f"{_about(group)}")
+        told(f"time of {_about(group)}")
         rows += _rows(group, used, flops, options)
-    return {"machine": machine, "rows": rows}
+    return {"machine": {**machine, "seconds": round(time.monotonic() - started, 1)}, "rows": rows}
 
 
-def _peaks(found: Sequence[Group], options: Options, notify: Callable[[str], None]) -> list[list[int | None]]:
+def _numbered(notify: Callable[[str], None], started: float, stages: int) -> Callable[[str], None]:
+    done = iter(range(1, stages + 1))
+
+    def told(stage: str) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - started), 60)
+        notify(f"{minutes}:{seconds:02d}  {next(done)} of {stages}  {stage}")
+
+    return told
+
+
+def _peaks(found: Sequence[Group], options: Options, told: Callable[[str], None]) -> list[list[int | None]]:
     memory.prepare()
-    peaks = []
+    peaks: list[list[int | None]] = []
     for group in found:
-        notify(f"memory of {_about(group)}")
-        peaks.append([_memory(group, index, options) for index in range(len(group.cases))])
+        if _weighed(group):
+            told(f"memory of {_about(group)}")
+            peaks.append([memory.peak_memory(case, options.device) for case in group.cases])
+        else:
+            peaks.append([None] * len(group.cases))
     return peaks
+
+
+def _weighed(group: Group) -> bool:
+    # A comparison runs in processes of its own, a decode step makes next to nothing.
+    return group.cases[0].part not in ("compare", "decode")
 
 
 def _groups(options: Options, threads: int) -> list[Group]:
@@ -107,25 +91,21 @@ def _groups(options: Options, threads: int) -> list[Group]:
         found += steps.groups(device, threads=threads)
     if "decode" in parts:
         found += decode.groups(device)
-    if "workers" in parts and device == "cpu" and len(os.sched_getaffinity(0)) > 1:
+    if "workers" in parts and no_workers(device) is None:
         found += workers.groups()
     return found
 
 
 def _about(group: Group) -> str:
     case = group.cases[0]
-    return f"{case.part}, {case.shape}, {case.dtype}"
-
-
-def _memory(group: Group, index: int, options: Options) -> int | None:
-    case = group.cases[index]
-    # A comparison runs in processes of its own, a decode step makes next to nothing.
-    return None if case.part in ("compare", "decode") else memory.peak_memory(case, options.device)
+    return f"{case.part} of {case.name}" if case.part == "decode" else f"{case.part}, {case.shape}, {case.dtype}"
 
 
 def _rows(group: Group, peaks: list[int | None], flops: dict[str, float], options: Options) -> list[dict[str, Any]]:
-    functions = {index: case.make() for index, case in enumerate(group.cases) if case.timed}
-    times = clock.interleaved(functions, rounds=options.rounds, device=options.device)
+    timed = {index: case for index, case in enumerate(group.cases) if case.timed}
+    rounds = {index: min(options.rounds, case.most_rounds or options.rounds) for index, case in timed.items()}
+    functions = {index: case.make() for index, case in timed.items()}
+    times = clock.interleaved(functions, rounds=rounds, device=options.device)
     return [
         row(
             group.cases[one],
@@ -140,7 +120,6 @@ def _rows(group: Group, peaks: list[int | None], flops: dict[str, float], option
 
 
 def _machine(options: Options) -> dict[str, Any]:
-    left_out = {name: reason for name in peers.NAMES if (reason := peers.missing(name))}
     return {
         "key": environment.machine(),
         **environment.describe(),
@@ -148,15 +127,45 @@ def _machine(options: Options) -> dict[str, Any]:
         "device": options.device,
         "threads": torch.get_num_threads(),
         "rounds": options.rounds,
-        "left_out": left_out,
+        "rounds_of_references": min(options.rounds, cores.REFERENCE_ROUNDS),
+        "left_out": _left_out(options),
     }
 
 
-def wrong(device: str) -> list[str]:
-    """Backends whose outputs or gradients are not those of the reference here, a line each."""
-    found = []
+def _left_out(options: Options) -> dict[str, str]:
+    device, parts = options.device, options.parts or PARTS
+    reasons = {name: peers.missing(name) for name in peers.NAMES}
+    for spec in variants().values():
+        for backend in spec.backends:
+            # What is made for another device is not missed here.
+            if device in backend.forward:
+                reasons[f"{spec.name} {backend.name}"] = _refusal(backend, device)
+    if "step" in parts and not steps.narrow(device):
+        reasons["bfloat16 step"] = f"this {device} has no instructions for it"
+    if "workers" in parts:
+        reasons["workers"] = no_workers(device)
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _refusal(backend: Backend, device: str) -> str | None:
+    reasons = [backend.refuses(device, dtype) for dtype in backend.dtypes]
+    return None if None in reasons else reasons[0]
+
+
+def examined(device: str) -> dict[str, list[str]]:
+    """Whether outputs and gradients of every backend here are those of the reference.
+
+    Returns:
+        `right`: variant and backend of those that kept each claim that could be tried; `wrong`: a line for each
+        claim that one broke.
+    """
+    kept: dict[str, bool] = {}
+    wrong = []
     for spec in variants().values():
         for finding in examine(spec, spec.Config(), claims=CLAIMS, device=device):
+            name = f"{spec.name} {finding.backend}"
+            if finding.passed is not None:
+                kept[name] = kept.get(name, True) and finding.passed
             if finding.passed is False:
-                found.append(f"{spec.name} {finding.backend}, {finding.name}: {finding.detail}")
-    return found
+                wrong.append(f"{name}, {finding.name}: {finding.detail}")
+    return {"right": [name for name, held in kept.items() if held], "wrong": wrong}

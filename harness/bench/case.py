@@ -22,6 +22,7 @@ class Case:
         make: builds the inputs and returns what is timed.
         flops: of one call, None where no formula is given.
         timed: False where the peak of memory is all that is wanted.
+        most_rounds: times it is called at most, where no bar is about it; None for as often as all.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Case:
     make: Make
     flops: float | None = None
     timed: bool = True
+    most_rounds: int | None = None
 
     @property
     def label(self) -> str:

@@ -23,7 +23,7 @@ def lines(result: Mapping[str, Any], changes: Sequence[Row] | None = None) -> li
     peaks = ", ".join(f"{dtype} {flops / 1e9:.0f} GFLOP/s" for dtype, flops in machine["matmul_flops"].items())
     found = [
         f"{machine['gpu'] if machine['device'] == 'cuda' else machine['cpu']}, {machine['threads']} threads, "
-        f"torch {machine['torch']}; matrix product: {peaks}",
+        f"torch {machine['torch']}; matrix product: {peaks}; {machine['seconds'] / 60:.1f} minutes in all",
         "",
     ]
     for (part, dtype, shape), group in itertools.groupby(rows, _heading):
@@ -34,14 +34,48 @@ def lines(result: Mapping[str, Any], changes: Sequence[Row] | None = None) -> li
     if grown:
         found += ["time grows with length to the power of"]
         found += ["  " + line for line in table(("", "dtype", "pass", "lengths", "power"), grown)] + [""]
-    bars = judged(rows)
-    if bars:
-        found += [*table(("bar", "at most", "measured", ""), [_bar(bar) for bar in bars]), ""]
     if changes is not None:
         found += [*_changes(changes), ""]
-    found += [*(f"left out: {name} ({reason})" for name, reason in machine["left_out"].items())]
-    found += [f"wrong: {line}" for line in machine["wrong"]]
+    notes = [f"left out: {name} ({reason})" for name, reason in machine["left_out"].items()]
+    notes += [f"wrong: {line}" for line in machine["wrong"]]
+    found += [*notes, ""] if notes else []
+    # The bars are those of two cores; elsewhere every core stands in one line.
+    last = [_bar(bar) for bar in judged(rows)] if machine["device"] == "cpu" else []
+    found += table(("bar", "at most", "measured", ""), last) if last else short(rows, machine)
     return found[:-1] if found[-1] == "" else found
+
+
+def short(rows: Iterable[Row], machine: Mapping[str, Any]) -> list[str]:
+    """Every core in a line: forward and backward over fused softmax at each length, and whether its numbers are right.
+
+    Args:
+        rows, machine: of a result.
+    """
+    found: dict[tuple[str, ...], dict[int, float]] = {}
+    for row in rows:
+        if row["pass"] == "forward+backward" and row["ratio"] is not None:
+            key = (row["name"], row["backend"], row["dtype"])
+            found.setdefault(key, {})[length(row) or 0] = row["ratio"]
+    if not found:
+        return []
+    lengths = sorted({tokens for ratios in found.values() for tokens in ratios})
+    header = ("forward + backward, over softmax sdpa", "dtype", *(f"T{tokens}" for tokens in lengths), "")
+    cells = [
+        (
+            f"{name} ({backend})",
+            dtype,
+            *(f"{ratios[tokens]:.2f}" if tokens in ratios else "—" for tokens in lengths),
+            _checked(f"{name.split(',')[0]} {backend}", machine),
+        )
+        for (name, backend, dtype), ratios in found.items()
+    ]
+    return table(header, cells)
+
+
+def _checked(name: str, machine: Mapping[str, Any]) -> str:
+    if any(line.startswith(f"{name},") for line in machine["wrong"]):
+        return "wrong"
+    return "right" if name in machine["right"] else "not checked"
 
 
 def exponents(rows: Iterable[Row]) -> list[tuple[str, ...]]:

@@ -25,9 +25,10 @@ class Bench(Common):
 
     parts: Annotated[Positional[tuple[str, ...]], arg(metavar="[PART ...]")] = ()
     """cores, blocks, step, decode, workers; all unless given."""
-    lengths: Annotated[tuple[int, ...], arg(metavar="N ...")] = ()
+    # Words, so that one that is no number is told in a line of our own.
+    lengths: Annotated[tuple[str, ...] | None, arg(metavar="N ...")] = None
     """Tokens of the cores; 256, 1024 and 4096 unless given."""
-    dtypes: Annotated[tuple[str, ...], arg(metavar="DTYPE ...")] = ()
+    dtypes: Annotated[tuple[str, ...] | None, arg(metavar="DTYPE ...")] = None
     """float32, bfloat16; float32 unless given, both on a GPU."""
     device: Annotated[str, arg(metavar="{cpu,cuda}")] = "cpu"
     """Where it is measured."""
@@ -36,10 +37,10 @@ class Bench(Common):
 
     def run(self, progress: Console) -> Iterator[Answer]:
         """Measure, and answer with times and ratios."""
-        from harness.bench import Options
+        from harness.bench import asked
         from harness.commands.bench import measure
 
-        options = Options(parts=self.parts, lengths=self.lengths, dtypes=self.dtypes, device=self.device)
+        options = asked(parts=self.parts, lengths=self.lengths, dtypes=self.dtypes, device=self.device)
         result, lines = measure(options, self.out, self.against, teller(progress))
         wrong = bool(result["machine"]["wrong"])
         yield Answer(payload=result, shown=lambda width: "\n".join(lines), code=1 if wrong else 0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.bench import Options, against, bench, lines
-from harness.bench.earlier import load
+from harness.bench import Options, against, bench, lines, load
+from harness.errors import RecordError, UsageError
 from harness.records import write_whole
 from harness.report.bench_figure import draw_bench
 
@@ -26,15 +27,26 @@ def measure(options: Options, out: Path, earlier: Path | None, notify: Callable[
         The result, and the lines of its table.
 
     Raises:
-        UsageError: the earlier result cannot be read; said before the first stage.
+        UsageError: the earlier result cannot be read, or the folder not be written; said before the first stage.
         RecordError: a file cannot be written.
     """
     then = None if earlier is None else load(earlier)
-    result = bench(options, notify)
-    table = lines(result, None if then is None else against(result, then))
     stem = out / "bench" / options.device
+    _try_out(stem.parent)
+    result = bench(options, notify)
+    # Minutes of measuring are on the disk before anything is made of them.
     write_whole(stem.with_suffix(".json"), (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
+    table = lines(result, None if then is None else against(result, then))
     write_whole(stem.with_suffix(".txt"), ("\n".join(table) + "\n").encode())
     for ending in ("svg", "png"):
         write_whole(stem.with_suffix(f".{ending}"), draw_bench(result["rows"], ending))
     return result, table
+
+
+def _try_out(folder: Path) -> None:
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        write_whole(probe, b"probe\n")
+        probe.unlink(missing_ok=True)
+    except (RecordError, OSError) as error:
+        raise UsageError(f"results folder {folder} cannot be used ({error}); name another (--out DIR)") from error

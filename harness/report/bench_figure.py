@@ -30,12 +30,15 @@ def draw_bench(rows: Sequence[Row], ending: str) -> bytes:
 
 def _over_length(axes: Axes, rows: Sequence[Row]) -> None:
     lines: dict[str, list[tuple[int, float]]] = {}
-    for row in rows:
+    kept = [row for row in rows if row["backend"] != "reference" and row["median_ms"] is not None]
+    ways = {name: {row["backend"] for row in kept if row["name"] == name} for name in {row["name"] for row in kept}}
+    for row in kept:
         length = re.search(r"\bT(\d+)\b", row["shape"])
         rows_of_batch = re.search(r"\bB(\d+)\b", row["shape"])
-        if row["median_ms"] is not None and length and rows_of_batch and row["backend"] != "reference":
+        if length and rows_of_batch:
             tokens = int(length[1]) * int(rows_of_batch[1])
-            lines.setdefault(row["name"], []).append((int(length[1]), row["median_ms"] * 1e3 / tokens))
+            name = f"{row['name']} {row['backend']}" if len(ways[row["name"]]) > 1 else row["name"]
+            lines.setdefault(name, []).append((int(length[1]), row["median_ms"] * 1e3 / tokens))
     for index, (name, points) in enumerate(lines.items()):
         axes.plot(*zip(*sorted(points), strict=True), label=name, **look(index))
     axes.set_title("Cores, forward and backward")
@@ -49,9 +52,14 @@ def _over_length(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _beside(axes: Axes, rows: Sequence[Row]) -> None:
-    words = [f"{row['name']} / {row['against'].split(' ')[0]}" for row in rows]
+    words = [f"{row['name']} / {row['against'].split(' ')[0]}{_narrow(row)}" for row in rows]
     axes.barh(words, [row["ratio"] for row in rows], color=[look(index)["color"] for index in range(len(rows))])
     axes.axvline(1.0, color="#888888", linewidth=0.8)
     axes.invert_yaxis()
     axes.set_title("Whole layers, forward and backward")
     axes.set_xlabel("time, as a ratio")
+
+
+def _narrow(row: Row) -> str:
+    # Two bars of one name would be drawn over each other.
+    return "" if row["dtype"] == "float32" else f", {row['dtype']}"
