@@ -87,6 +87,7 @@ def plan(request: Request, *, cuda: bool) -> Plan:
     source = load(data.corpus, data.tokenizer, cache=request.cache)
     source.check(length=data.length, tokens=max(data.report_tokens, data.curve_tokens))
     firsts = [_first_run(arm, shared, source, cuda=cuda) for arm in arms]
+    arms = [_hybrid(arm, first) for arm, first in zip(arms, firsts, strict=True)]
     baseline = _baseline(request.baseline, arms)
     base = [arm.label for arm in arms].index(baseline)
     arms, firsts = equal_sizes(arms, firsts, base, request.match, source.vocab_size)
@@ -186,8 +187,26 @@ def _refuse_layer(arm: Arm, part: Part, dims: Dims) -> None:
         raise UsageError(f"{arm.label}: {error}") from error
 
 
+def _hybrid(arm: Arm, run: RunConfig) -> Arm:
+    """The arm under a label that says the pattern of its layers, where `--set` gave it one."""
+    if run.model.pattern is None or "model.pattern" in arm.fields:
+        return arm
+    name, _, inside = arm.label.removesuffix("]").partition("[")
+    return dataclasses.replace(arm, label=f"{name}[{inside}{',' * bool(inside)}model.pattern={run.model.pattern}]")
+
+
+def _layers(arm: Arm, run: RunConfig) -> list[Any]:
+    parts = layering(arm, run.model.pattern, run.model.num_layers)
+    return [[[part.variant.key, identity(part.mixer)] for part in parts], run.model, run.train, run.data]
+
+
 def _refuse_twice(arm: Arm, runs: tuple[RunConfig, ...], planned: Sequence[PlannedArm]) -> None:
     for other in planned:
+        if runs[0].model.pattern is not None and _layers(other.arm, other.runs[0]) == _layers(arm, runs[0]):
+            raise UsageError(
+                f"the arms {other.label!r} and {arm.label!r} are the same hybrid; name one of them, and give one arm "
+                f"alone a pattern as 'NAME[model.pattern={runs[0].model.pattern}]'"
+            )
         alike = other.runs[0].id == runs[0].id and other.arm.name == arm.name
         if alike or other.label == arm.label:
             raise UsageError(f"the arms {other.label!r} and {arm.label!r} are the same; name each arm once")

@@ -215,6 +215,29 @@ def test_a_hybrid_starts_as_its_parts_do_and_of_one_variant_is_that_variant(tmp_
     assert found.arms[2].runs[0].model.pattern == "lazy,softmax"
 
 
+def test_arms_that_set_makes_hybrids_say_so_and_one_hybrid_is_no_two_arms(tmp_path: Path) -> None:
+    sets = {"model.pattern": "lazy,softmax"}
+    found = planned(tmp_path, "lazy", "lazy[elastic=off]", baseline="lazy[elastic=off]", sets=sets)
+    labels = ["lazy[model.pattern=lazy,softmax]", "lazy[elastic=off,model.pattern=lazy,softmax]"]
+    assert [arm.label for arm in found.arms] == labels and found.baseline == labels[1]
+    for arms in (("lazy", "softmax"), ("lazy[model.pattern=lazy,softmax]", "softmax")):
+        with pytest.raises(UsageError, match="are the same hybrid"):
+            planned(tmp_path, *arms, sets=sets)
+
+
+def test_a_dry_run_shows_the_sizes_that_matching_found(tmp_path: Path) -> None:
+    extra = (
+        "--match",
+        "state",
+        "--dry-run",
+        *(word for pair in {**SETS, "model.mlp_dim": "8"}.items() for word in ("--set", "=".join(pair))),
+    )
+    done = cli.experiment("compare", "softmax", "mamba", out=tmp_path / "out", extra=extra)
+    assert done.returncode == 0, done.stderr
+    base, mamba = [line.split() for line in done.stdout.splitlines() if line.startswith(("softmax ", "mamba "))][:2]
+    assert base[1] == "8" and mamba[1:3] == ["(unmatched)", "1"]
+
+
 def test_an_outsiders_file_stands_in_a_pattern_by_its_name(tmp_path: Path) -> None:
     file = write(tmp_path)
     found = planned(tmp_path, f"{file}[model.pattern={file},softmax]")

@@ -161,9 +161,15 @@ def find_experiment(store: Store, name: str) -> ExperimentFile:
 
 
 def dry_run(planned: Plan, store: Store, options: Options) -> dict[str, Any]:
-    """What `run` would train: each run with its arm, seed and id, and whether it is recorded already."""
+    """What `run` would train: the size of each arm; each run with its arm, seed and id, and whether it is recorded."""
     runs = [
         {"arm": label, "seed": run.train.seed, "id": run.id, "recorded": not needed(store, run, fresh=options.fresh)}
         for label, run in planned.runs()
     ]
-    return {"experiment": f"{planned.name}-{planned.key}", "corpus": planned.source.description, "runs": runs}
+    widths = {arm.label: arm.runs[0].model.mlp_dim for arm in planned.arms}
+    return {
+        "experiment": planned.file().stem,
+        "corpus": planned.source.description,
+        "arms": report.planned_sizes(planned.file(), widths),
+        "runs": runs,
+    }

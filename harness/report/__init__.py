@@ -14,6 +14,7 @@ from harness.report.measured import measured, measured_payload
 from harness.report.page import write_page
 from harness.report.payloads import payload
 from harness.report.rows import Result, Row
+from harness.report.sizes import planned_sizes
 from harness.report.terminal import render
 from harness.report.texts import csv, markdown, write_tables
 
@@ -32,6 +33,7 @@ __all__ = [
     "measured",
     "measured_payload",
     "payload",
+    "planned_sizes",
     "render",
     "result",
     "write_manifest",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.fields import shown
+from harness.report.formats import NONE, signed
 
 
 def listing(found: Mapping[str, Any]) -> RenderableType:
@@ -99,11 +100,37 @@ def doctor(found: Mapping[str, Any]) -> RenderableType:
 
 
 def dry_run(found: Mapping[str, Any]) -> RenderableType:
-    """The runs of a plan, recorded or still to be trained."""
+    """The arms of a plan with their sizes, and its runs, recorded or still to be trained."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("arm", "seed", "run", ""):
         table.add_column(column)
     for run in found["runs"]:
         # As text: the brackets of an arm are no markup.
         table.add_row(Text(run["arm"]), str(run["seed"]), run["id"], "recorded" if run["recorded"] else "to train")
-    return Group(Text(f"{found['experiment']} on {found['corpus']}", "bold"), table)
+    return Group(Text(f"{found['experiment']} on {found['corpus']}", "bold"), _sizes(found["arms"]), "", table)
+
+
+_SHORT = {"parameters": "parameters", "training_flops": "FLOPs", "state_bytes": "state"}
+
+
+def _sizes(arms: Sequence[Mapping[str, Any]]) -> Table:
+    """A row an arm; steps where they differ, and what matching left where anything was matched."""
+    columns = {
+        "MLP": "mlp_dim",
+        "parameters": "parameters",
+        "FLOPs a\ntoken": "training_flops",
+        "bytes of\nstate": "state_bytes",
+    }
+    if len({arm["steps"] for arm in arms}) > 1:
+        columns["steps"] = "steps"
+    matched = list(dict.fromkeys(what for arm in arms for what in arm["mismatch"] or ()))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("arm")
+    for head in (*columns, *(f"{_SHORT[what]}\noff by" for what in matched)):
+        table.add_column(head, justify="right")
+    for arm in arms:
+        sizes = ["" if arm[name] is None else f"{arm[name]:,.0f}" for name in columns.values()]
+        off = [f"{signed(100 * arm['mismatch'][what], 1)} %" if arm["mismatch"] else "" for what in matched]
+        # As text: the brackets of an arm are no markup.
+        table.add_row(Text(arm["arm"] + " (unmatched)" * arm["unmatched"]), *(size or NONE for size in sizes), *off)
+    return table

@@ -135,6 +135,27 @@ def matching_payload(experiment: ExperimentFile) -> dict[str, Any] | None:
     return {"match": settings.get("match"), "budget": settings.get("budget"), "arms": arms}
 
 
+def planned_sizes(experiment: ExperimentFile, widths: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Size of each arm before it is trained, as JSON; costs are None where there are no formulas.
+
+    Args:
+        experiment: as planned.
+        widths: hidden width of the MLP by arm.
+    """
+    costs, off, apart = costs_of(experiment), mismatches(experiment), unmatched(experiment)
+    names = ("parameters", "training_flops", "state_bytes", "steps")
+    return [
+        {
+            "arm": label,
+            "mlp_dim": width,
+            **{name: costs[label][name] if label in costs else None for name in names},
+            "mismatch": off.get(label),
+            "unmatched": label in apart,
+        }
+        for label, width in widths.items()
+    ]
+
+
 def floor_of(experiment: ExperimentFile, rows: Sequence[Row]) -> NoiseFloor | None:
     """The noise floor, where the experiment is a baseline and its twin."""
     if "twin" not in experiment.settings:
