@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from harness import report
 from harness.commands import check as verb
+from harness.contract import Finding
 from harness.contract.examine import DIMS
 from harness.errors import UsageError
 from tests import cli
@@ -196,6 +199,17 @@ def test_shipped_variants_and_an_arm_of_one_pass_as_a_table() -> None:
     assert "with bias=off,elastic=off: equals softmax" in done.stdout
     assert "with bias=off,elastic=off,rope=off: equals softmax[positions=none]" in done.stdout
     assert "not tried: flash_attn runs on cuda, not on cpu" in done.stdout
+
+
+def test_a_narrow_screen_keeps_every_outcome() -> None:
+    from rich.console import Console
+
+    found = {"default": [Finding("causal", "blocked", True), Finding("causal", "reference", False, "x")]}
+    found["a=off,b=off,c=off"] = [Finding("equals softmax[positions=none,window=7]", "blocked", True)]
+    console = Console(width=60, file=io.StringIO())
+    console.print(report.checks("mine", found, 1.0, "width 8, 2 heads"))
+    told = console.file.getvalue()
+    assert "passed" in told.splitlines()[2] and "BROKEN" in told and "…" not in told
 
 
 def test_a_broken_claim_stands_in_the_table_with_its_place(tmp_path: Path) -> None:

@@ -56,8 +56,10 @@ def _matrix(groups: Mapping[str, Sequence[Found]]) -> Table:
     backends = list(dict.fromkeys(f.backend for group in found.values() for f in group if f.name != "backend"))
     backends = [backend for backend in backends if backend] or [""]
     table = Table(box=None, padding=(0, 2, 0, 2))
-    for head in ("claim", *("" if backend == "own" else backend for backend in backends)):
-        table.add_column(head, no_wrap=True)
+    # On a narrow screen a long claim gives way, never what became of it.
+    table.add_column("claim", overflow="fold")
+    for backend in backends:
+        table.add_column("" if backend == "own" else backend, no_wrap=True)
     default = [finding for finding in found.pop("default", []) if finding.name != "backend"]
     for name in dict.fromkeys(finding.name for finding in default):
         table.add_row(Text(name), *_cells([f for f in default if f.name == name], backends))
