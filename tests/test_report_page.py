@@ -13,7 +13,8 @@ from rich.console import Console
 
 from harness.records import ExperimentFile, MeasurementRecord, Store
 from harness.report import findings, measured_payload, write_page
-from harness.report.figures import FIGURES
+from harness.report.build import result
+from harness.report.figures import FIGURES, layers, maps
 from harness.report.measured import measured as shown_on_screen
 from harness.report.measured import undefined
 from tests import fakes
@@ -85,7 +86,8 @@ def test_every_figure_of_the_page_lies_beside_it_as_svg_and_png(measured: tuple[
 def test_what_was_not_measured_has_a_line_with_the_command_that_would(measured: tuple[ExperimentFile, Store]) -> None:
     page = page_of(measured)
     absent = page[page.index("Not shown") :]
-    assert "Longer sequences than trained on: not measured; run.py measure parts would" in absent
+    # The weights of a study made by hand are nowhere: measuring would be refused.
+    assert "Longer sequences than trained on: not measured; the weights it needs are not kept here" in absent
     assert "Learned bias over distance: not defined: the variant declares no scalars" in absent
     names = {module.NAME for module in FIGURES}
     shown = set(re.findall(r'<figure id="([a-z]*)">', page))
@@ -104,8 +106,84 @@ def test_text_of_records_cannot_become_markup(tmp_path: Path) -> None:
 
 
 def test_a_page_without_any_measurement_says_how_to_get_them(tmp_path: Path) -> None:
-    page = page_of(fakes.study(tmp_path, {"softmax": [2.0, 2.1], "lazy": [1.9, 2.0]}))
-    assert "Nothing was measured" in page and "run.py measure parts" in page
+    experiment, store = fakes.study(tmp_path, {"softmax": [2.0, 2.1], "lazy": [1.9, 2.0]})
+    assert "Nothing was measured; the weights it needs are not kept here" in page_of((experiment, store))
+    for id in (id for arm in experiment.arms for id in arm["ids"]):
+        store.weights_path(id).parent.mkdir(exist_ok=True)
+        store.weights_path(id).touch()
+    page = page_of((experiment, store))
+    assert f"Nothing was measured; run.py measure {experiment.stem} --out {tmp_path} would" in page
+    assert f"report {experiment.stem} --html --out {tmp_path}" in page
+
+
+def test_a_table_without_a_finished_run_names_the_command_and_no_measuring(tmp_path: Path) -> None:
+    study = fakes.study(
+        tmp_path, {"softmax": ["diverged: x"], "lazy": ["diverged: x"]}, command="python run.py compare"
+    )
+    page = page_of(study)
+    assert "Nothing was measured; no run has finished; run it: python run.py compare." in page
+    assert "run.py measure" not in page and "two finished seeds each; more seeds: python run.py compare" in page
+
+
+def test_what_a_variant_declares_is_shown_whatever_its_name(measured: tuple[ExperimentFile, Store]) -> None:
+    experiment, store = measured
+    values = {"names": ["gate"], "gate_layers": [1, 2], "gate_mean": 0.25, "gate_gradient_norm": 0.5}
+    gates = {"gate": np.full((2, 4), 0.25), "gate_gradient": np.ones((2, 4))}
+    for step in (120, STEPS):
+        add(store, experiment, "lazy", "scalars", values, gates, step=step)
+    page = page_of(measured)
+    assert '<figure id="scalars">' in page and "gate, mean" in page and "gradient&#x27;s norm, last step" in page
+
+
+def test_a_run_that_is_no_number_is_counted_and_hides_no_other(measured: tuple[ExperimentFile, Store]) -> None:
+    experiment, store = measured
+    run = store.run(fakes.run_id("softmax", 1), None)
+    assert run is not None
+    values = {"not_defined": "not finite: attention maps", "code_hash": run.code_hash}
+    store.write_measurement(MeasurementRecord(run=run.id, measure="mass", version=1, step=STEPS, values=values))
+    found = findings(experiment, store)
+    assert found.has("mass") and found.arms[0].values("mass", "row_mass_mean") == [1.0, 1.0]
+    assert "mass: not defined for 1 of 3 runs: not finite: attention maps (softmax)" in undefined(found)
+
+
+def test_other_code_that_looked_is_said(measured: tuple[ExperimentFile, Store]) -> None:
+    experiment, store = measured
+    for arm, own in (("softmax", "one"), ("lazy", "two")):
+        run = store.run(fakes.run_id(arm, 0), None)
+        assert run is not None
+        by = {"code": "other" if arm == "lazy" else run.code_hash, "measures": own}
+        values = {"relative_residual": 0.5, "code_hash": run.code_hash}
+        store.write_measurement(
+            MeasurementRecord(run=run.id, measure="collapse", version=1, step=STEPS, values=values, measured_by=by)
+        )
+    lines = undefined(findings(experiment, store))
+    assert "lazy was measured by other code than trained it: collapse" in lines
+    assert any(line.startswith("measured by different versions of the measures' code: collapse") for line in lines)
+
+
+def test_each_group_of_lines_says_what_it_was_taken_on(measured: tuple[ExperimentFile, Store]) -> None:
+    experiment, store = measured
+    add(store, experiment, "lazy", "focus", {"effective_keys_mean": 3.0, "length_tokens": 128, "sequences": 16})
+    assert "focus (16 sequences of 128 tokens)" in page_of(measured)
+
+
+def test_negative_mass_is_inside_its_panel(measured: tuple[ExperimentFile, Store]) -> None:
+    experiment, store = measured
+    add(store, experiment, "lazy", "mass", {"row_mass_mean": -2.0, "row_mass_by_layer": [-2.0, -1.0]})
+    figure = layers.draw(result(experiment, store), findings(experiment, store))
+    assert figure is not None
+    low, high = figure.axes[1].get_ylim()
+    assert low < -2 and high >= 1
+
+
+def test_the_scale_of_maps_holds_every_weight_of_them(measured: tuple[ExperimentFile, Store]) -> None:
+    experiment, store = measured
+    signed = np.tril(np.full((2, 4, 6, 6), -0.5))
+    signed[..., 5, 0] = 4.0
+    add(store, experiment, "lazy", "example", {"tokens": list("abcdef")}, {"maps": signed})
+    [figure] = maps.draw(result(experiment, store), findings(experiment, store))
+    bar = figure.axes[-1]
+    assert bar.get_xlim() == pytest.approx((-0.5, 4.0))
 
 
 def test_without_a_sink_in_softmax_nothing_is_claimed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,14 +71,17 @@ class ArmFindings:
         return None
 
     def reason(self, measure: str) -> str | None:
-        """Why the measure is not defined for this arm, where it says so."""
+        """Why the measure is not defined for a run of this arm, where one says so."""
         found = [record.values.get("not_defined") for record in self.last(measure)]
         return next((str(reason) for reason in found if reason), None)
 
     def reasons(self, measure: str) -> list[str]:
-        """What of the measure is not there for this arm, each with its reason."""
-        found = [f"not defined: {reason}"] if (reason := self.reason(measure)) else []
-        for record in self.last(measure)[:1]:
+        """What of the measure is not there for this arm, each with its reason, and for how many of its runs."""
+        records = self.last(measure)
+        without = [str(reason) for record in records if (reason := record.values.get("not_defined"))]
+        some = f" for {len(without)} of {len(records)} runs" if len(without) < len(records) else ""
+        found = [f"not defined{some}: {without[0]}"] if without else []
+        for record in records[:1]:
             for name, value in record.values.items():
                 if isinstance(value, str) and value.startswith("not defined: "):
                     found.append(f"{name.replace('_', ' ')} {value}")
@@ -93,10 +97,28 @@ class Findings:
     Args:
         experiment: its index.
         arms: its arms, in their order.
+        root: of the results.
+        weights: whether each finished run's weights are there, which `measure` needs.
     """
 
     experiment: ExperimentFile
     arms: tuple[ArmFindings, ...]
+    root: Path
+    weights: bool
+
+    @property
+    def would(self) -> str:
+        """What a reader can do about a measure that is not there."""
+        if not any(arm.runs for arm in self.arms):
+            return f"no run has finished; run it: {self.experiment.command or 'its comparison'}"
+        if self.weights:
+            return f"run.py measure {self.experiment.stem} --out {self.root} would"
+        return "the weights it needs are not kept here: train into another folder (--out DIR), then run.py measure"
+
+    @property
+    def looked(self) -> bool:
+        """Whether any arm was looked at before its last step."""
+        return any(len(path) > 1 for arm in self.arms for paths in arm.steps.values() for path in paths)
 
     @property
     def baseline(self) -> ArmFindings:
@@ -105,7 +127,29 @@ class Findings:
 
     def has(self, measure: str) -> bool:
         """Whether any arm has a finding of that measure."""
-        return any(arm.last(measure) and arm.reason(measure) is None for arm in self.arms)
+        return any("not_defined" not in record.values for arm in self.arms for record in arm.last(measure))
+
+    @property
+    def code(self) -> list[str]:
+        """Where other code looked than trained, and where arms were looked at by different code."""
+        foreign: dict[str, list[str]] = {}
+        own: dict[str, set[str]] = {}
+        for arm in self.arms:
+            trained = {run.id: run.code_hash for run in arm.runs}
+            for measure in sorted(arm.steps):
+                hashes = [(trained[record.run], record.measured_by) for record in arm.last(measure)]
+                if any(by and by["code"] != code for code, by in hashes):
+                    foreign.setdefault(arm.label, []).append(measure)
+                own.setdefault(measure, set()).update(by["measures"] for _, by in hashes if by)
+        mixed = [measure for measure, found in sorted(own.items()) if len(found) > 1]
+        lines = [
+            f"{arm} was measured by other code than trained it: {', '.join(found)}" for arm, found in foreign.items()
+        ]
+        if mixed:
+            lines.append(
+                f"measured by different versions of the measures' code: {', '.join(mixed)}; --fresh measures again"
+            )
+        return lines
 
     @property
     def remark(self) -> list[str]:
@@ -184,7 +228,8 @@ def findings(experiment: ExperimentFile, store: Store) -> Findings:
         measures = {key[1] for key in newest if key[0] in {run.id for run in runs}}
         steps = {measure: tuple(_path(run, measure, newest) for run in runs) for measure in measures}
         arms.append(ArmFindings(arm["label"], runs, steps, load))
-    return Findings(experiment, tuple(arms))
+    weights = all(store.weights_path(run.id).exists() for arm in arms for run in arm.runs)
+    return Findings(experiment, tuple(arms), store.root, weights)
 
 
 def _path(

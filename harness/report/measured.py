@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,9 +46,9 @@ class Quantity:
     def of(self, arm: ArmFindings) -> list[float]:
         """Its values in an arm, one a run that has it."""
         if self.place is None:
-            return arm.values(self.measure, self.value)
+            return [value for value in arm.values(self.measure, self.value) if math.isfinite(value)]
         rows = arm.lists(self.measure, self.value)
-        return [] if rows is None else [float(value) for value in rows[:, self.place]]
+        return [] if rows is None else [float(value) for value in rows[:, self.place] if math.isfinite(value)]
 
 
 QUANTITIES = (
@@ -87,14 +88,44 @@ QUANTITIES = (
     Quantity("scale", "score_range", "range of the scores", 1),
     Quantity("recall", "recall_loss_nats", "loss on repeated pairs (nats/token)", 4),
     Quantity("recall", "other_loss_nats", "loss on new pairs (nats/token)", 4),
-    Quantity("scalars", "tau_mean", "tau, mean (threshold -tau/n)", 3),
 )
+
+
+Lines = list[tuple[Quantity, list[list[float]]]]
+"""Quantities, each with the values of every arm."""
 
 
 def shown(findings: Findings) -> list[tuple[Quantity, list[list[float]]]]:
     """The quantities that any arm has, each with the values of every arm, one a seed."""
-    lines = [(q, [q.of(arm) for arm in findings.arms]) for q in (*QUANTITIES, *_lengths(findings))]
+    quantities = (*QUANTITIES, *_lengths(findings), *_scalars(findings))
+    lines = [(q, [q.of(arm) for arm in findings.arms]) for q in quantities]
     return [(quantity, values) for quantity, values in lines if any(values)]
+
+
+def grouped(findings: Findings) -> list[tuple[str, Lines]]:
+    """The same, measure by measure; each with what it was taken on, since lengths differ from measure to measure."""
+    groups: dict[str, Lines] = {}
+    for quantity, values in shown(findings):
+        groups.setdefault(quantity.measure, []).append((quantity, values))
+    return [(f"{measure}{_taken_on(measure, findings)}", lines) for measure, lines in groups.items()]
+
+
+def _taken_on(measure: str, findings: Findings) -> str:
+    records = [record for arm in findings.arms for record in arm.last(measure)]
+    said = []
+    for name, word in (("sequences", "sequences"), ("length_tokens", "tokens")):
+        found = {value for record in records if isinstance(value := record.values.get(name), int)}
+        if found:
+            said.append(f"{' or '.join(f'{value:,}' for value in sorted(found))} {word}")
+    return f" ({' of '.join(said)})" if said else ""
+
+
+def _scalars(findings: Findings) -> list[Quantity]:
+    """What the variants declare, whatever it is."""
+    records = [record for arm in findings.arms for record in arm.last("scalars")]
+    names = dict.fromkeys(name for record in records for name in record.values.get("names", []))
+    ends = {"mean": "mean", "smallest": "smallest", "largest": "largest", "gradient_norm": "gradient's norm, last step"}
+    return [Quantity("scalars", f"{name}_{end}", f"{name}, {word}", 4) for name in names for end, word in ends.items()]
 
 
 def _lengths(findings: Findings) -> list[Quantity]:
@@ -118,10 +149,11 @@ def cell(quantity: Quantity, values: list[float]) -> str:
 
 def measured(findings: Findings, width: int) -> RenderableType:
     """The table for a screen of that many characters: arms side by side as far as there is room, then below."""
-    lines = shown(findings)
+    groups = grouped(findings)
+    lines = [line for _, found in groups for line in found]
     head: list[RenderableType] = [Text(f"{findings.experiment.name}: measured inside the trained models", "bold")]
     head += [Text(line, "yellow" if line.startswith("sink not") else "") for line in findings.remark]
-    first = max((len(quantity.title) for quantity, _ in lines), default=0)
+    first = max((*(len(quantity.title) + 1 for quantity, _ in lines), *(len(title) for title, _ in groups)), default=0)
     names, size = _heads([arm.label for arm in findings.arms], width - first)
     room = max(1, (width - first) // (GAP + size))
     for start in range(0, len(names), room):
@@ -130,8 +162,10 @@ def measured(findings: Findings, width: int) -> RenderableType:
         table.add_column("mean over seeds", no_wrap=True, min_width=first)
         for index in part:
             table.add_column(Text("\n".join(names[index])), justify="right", no_wrap=True, min_width=size)
-        for quantity, values in lines:
-            table.add_row(quantity.title, *(cell(quantity, values[index]) for index in part))
+        for title, found in groups:
+            table.add_row(Text(title, "italic"))
+            for quantity, values in found:
+                table.add_row(f" {quantity.title}", *(cell(quantity, values[index]) for index in part))
         head += [Text(""), table]
     return Group(*head, *(Text(f"- {line}", "dim") for line in undefined(findings)))
 
@@ -153,11 +187,14 @@ def undefined(findings: Findings) -> list[str]:
         for measure in sorted(arm.steps):
             for reason in arm.reasons(measure):
                 lines.setdefault(f"{measure}: {reason}", []).append(arm.label)
-    found = [f"{line} ({', '.join(arms)})" for line, arms in lines.items()]
+    found = [f"{line} ({', '.join(arms)})" for line, arms in lines.items()] + findings.code
     small = any(record.values.get("small_probe") for arm in findings.arms for m in arm.steps for record in arm.last(m))
     if small:
         found.append(
-            f"taken during training on few sequences; for the whole probe: run.py measure {findings.experiment.name}"
+            "taken during training on few sequences; for the whole probe: "
+            f"run.py measure {findings.experiment.stem} --out {findings.root}"
+            if findings.weights
+            else "taken during training on few sequences; the weights that the whole probe needs are not kept here"
         )
     return found
 

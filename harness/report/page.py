@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from harness.report.columns import columns
 from harness.report.figures import FIGURES
 from harness.report.figures.style import saved, styled
 from harness.report.findings import Findings, findings
-from harness.report.measured import cell, shown, undefined
+from harness.report.measured import Lines, cell, grouped, undefined
 from harness.report.page_style import STYLE
 from harness.report.rows import Result
 
@@ -66,26 +67,38 @@ def draw(table: Result, found: Findings) -> list[Picture]:
     with styled():
         for module in FIGURES:
             measured = module.NEEDS in ("", "paths") or found.has(module.NEEDS)
-            figure = module.draw(table, found) if measured else None
-            if figure is None:
-                missing = _missing(module.NEEDS, found)
+            drawn = module.draw(table, found) if measured else None
+            figures = drawn if isinstance(drawn, list) else [drawn] if drawn is not None else []
+            for place, figure in enumerate(figures, 1):
+                # A figure that would be higher than a page goes on in further ones.
+                name, title = (module.NAME + str(place) * (place > 1), module.TITLE + ", continued" * (place > 1))
+                caption = module.CAPTION if place == 1 else ""
+                pictures.append(Picture(name, title, caption, saved(figure, "svg"), saved(figure, "png")))
+            if not figures:
+                missing = _missing(module.NAME, module.NEEDS, found)
                 pictures.append(Picture(module.NAME, module.TITLE, module.CAPTION, missing=missing))
-            else:
-                svg, png = saved(figure, "svg"), saved(figure, "png")
-                pictures.append(Picture(module.NAME, module.TITLE, module.CAPTION, svg, png))
     return pictures
 
 
-def _missing(needs: str, found: Findings) -> str:
-    name = found.experiment.name
+def _missing(name: str, needs: str, found: Findings) -> str:
+    """Why a figure is not there, and what a reader can do about it."""
+    command = found.experiment.command or "run its comparison"
+    if needs == "paths" and found.looked:
+        reasons = [reason for arm in found.arms for measure in ("sink", "mass") if (reason := arm.reason(measure))]
+        return f"not defined: {reasons[0]}" if reasons else "only one look was taken; a smaller --measure-every"
     if needs == "paths":
-        return "nothing was measured during training; train with --fresh --measure-every 100"
+        return (
+            "no run was looked at while it trained, and recorded runs do not train again; "
+            "train into another folder: --measure-every 100 --out DIR"
+        )
+    if name == "differences":
+        return f"it needs two arms with two finished seeds each; more seeds: {command} --seeds 5"
     if not needs:
-        return "too few finished runs"
+        return f"no arm has a curve of finished runs; {command}"
     reason = next(filter(None, (arm.reason(needs) for arm in found.arms)), None)
     if needs == "scalars" and found.has("scalars"):
         return "no arm has a bias over distance"
-    return f"not defined: {reason}" if reason else f"not measured; run.py measure {name} would"
+    return f"not defined: {reason}" if reason else f"not measured; {found.would}"
 
 
 def _page(table: Result, found: Findings, pictures: Sequence[Picture]) -> str:
@@ -111,7 +124,7 @@ def _page(table: Result, found: Findings, pictures: Sequence[Picture]) -> str:
         *(_figure(picture) for picture in pictures if picture.svg),
         _absent(pictures),
         "<h2>Rebuild</h2>",
-        _rebuild(experiment),
+        _rebuild(experiment, found.root),
         f'<p class="quiet">Settings: <code>{_text(_settings(experiment))}</code></p>',
     ]
     body = "\n".join(part for part in parts if part)
@@ -141,19 +154,27 @@ def _table(table: Result) -> str:
 
 
 def _measured(found: Findings) -> str:
-    lines = shown(found)
-    if not lines:
-        return f"<p>Nothing was measured; <code>python run.py measure {_text(found.experiment.name)}</code> would.</p>"
+    groups = grouped(found)
+    if not groups:
+        nothing = "Nothing could be measured" if undefined(found) else "Nothing was measured"
+        return f"<p>{nothing}; {_text(found.would)}.</p>"
     head = "".join(f"<th{_side(True)}>{_broken(arm.label)}</th>" for arm in found.arms)
     rows = "".join(
-        f"<tr><td>{_text(quantity.title)}{' <small>proxy</small>' if quantity.proxy else ''}</td>"
-        + "".join(f"<td{_side(True)}>{_text(cell(quantity, values))}</td>" for values in every)
-        + "</tr>"
-        for quantity, every in lines
+        f'<tr class="group"><th colspan="{1 + len(found.arms)}">{_text(title)}</th></tr>' + _lines(lines)
+        for title, lines in groups
     )
     return (
         f'<div class="wide"><table><thead><tr><th>mean over seeds</th>{head}</tr></thead><tbody>{rows}</tbody></table>'
         "</div>"
+    )
+
+
+def _lines(lines: Lines) -> str:
+    return "".join(
+        f"<tr><td>{_text(quantity.title)}{' <small>proxy</small>' if quantity.proxy else ''}</td>"
+        + "".join(f"<td{_side(True)}>{_text(cell(quantity, values))}</td>" for values in every)
+        + "</tr>"
+        for quantity, every in lines
     )
 
 
@@ -162,7 +183,7 @@ def _figure(picture: Picture) -> str:
     return (
         f'<figure id="{picture.name}"><h2>{_text(picture.title)}</h2>'
         f'<img alt="{_text(picture.title)}" src="data:image/svg+xml;base64,{data}">'
-        f"<figcaption>{_text(picture.caption)}</figcaption></figure>"
+        f"{f'<figcaption>{_text(picture.caption)}</figcaption>' if picture.caption else ''}</figure>"
     )
 
 
@@ -171,10 +192,11 @@ def _absent(pictures: Sequence[Picture]) -> str:
     return "<h2>Not shown</h2>" + _list(lines, "quiet") if lines else ""
 
 
-def _rebuild(experiment: ExperimentFile) -> str:
+def _rebuild(experiment: ExperimentFile, root: Path) -> str:
     again = f"<p>Train it again: <code>{_text(experiment.command)}</code></p>" if experiment.command else ""
     return (
-        f"<p>This page: <code>python run.py report {_text(experiment.stem)} --html</code>. Every number on it stands "
+        f"<p>This page: <code>python run.py report {_text(experiment.stem)} --html "
+        f"--out {_text(shlex.quote(str(root)))}</code>. Every number on it stands "
         "in a record under <code>runs/</code>, <code>timings/</code>, <code>references/</code> or "
         f"<code>measurements/</code>; nothing is taken from the process that drew it.</p>{again}"
     )

@@ -23,6 +23,8 @@ td.number, th.number { text-align: right; }
 td.number { white-space: pre; }
 tbody tr:nth-child(even) { background: #f5f5f5; }
 tr.better td { color: #006b4f; } tr.worse td, tr.failed td { color: #a84300; } tr.baseline td { font-weight: 600; }
+tr.group th { border-bottom: 1px solid #bbb; padding-top: .7rem; font-style: italic; max-width: none; }
+tr.group { background: #fff !important; }
 tr.trivial td { color: #666; }
 figure { margin: 0; break-inside: avoid; }
 figure img { width: 100%; height: auto; }

@@ -1,4 +1,4 @@
-"""Figures of an experiment, a file each; each exports NAME, TITLE, CAPTION, NEEDS and `draw`."""
+"""Figures of an experiment, a file each: NAME, TITLE, CAPTION, NEEDS, and `draw`, which gives one or several."""
 
 from __future__ import annotations
 
@@ -15,10 +15,24 @@ from harness.report.figures import (
     maps,
     paths,
     position,
+    scalars,
     sink,
 )
 
-FIGURES: tuple[Any, ...] = (curves, forest, sink, alpha, maps, layers, position, collapse, bias, paths, lengths)
+FIGURES: tuple[Any, ...] = (
+    curves,
+    forest,
+    sink,
+    alpha,
+    maps,
+    layers,
+    position,
+    collapse,
+    bias,
+    scalars,
+    paths,
+    lengths,
+)
 """In the order of the page."""
 
 __all__ = ["FIGURES"]

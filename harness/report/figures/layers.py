@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from harness.report.figures.style import by_layer, legend, panels
 from harness.report.findings import Findings
 from harness.report.rows import Result
@@ -41,7 +43,11 @@ def draw(result: Result, findings: Findings) -> Figure | None:
             if below is not None and name.startswith("zeros"):
                 by_layer(axes, below, "", index, linestyle="none", markerfacecolor="white")
         axes.set_ylabel(label)
-        # Where all is 0, the axis would else be drawn around it.
-        axes.set_ylim(0, max(axes.get_ylim()[1], 1.0))
+        # Where all is 0, the axis would else be drawn around it. The mass of signed weights may be negative.
+        low, high = axes.dataLim.intervaly
+        bottom = 1.08 * float(low) if np.isfinite(low) and low < 0 else 0.0
+        axes.set_ylim(bottom, max(axes.get_ylim()[1] if np.isfinite(high) else 1.0, 1.0))
+        if bottom < 0:
+            axes.axhline(0, color="#555555", linewidth=0.7)
     legend(figure, grid[1])
     return figure

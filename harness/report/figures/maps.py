@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from harness.report.figures.style import BELOW_ZERO, MAP, PALEST, WIDTH
+from harness.report.figures.style import BELOW_ZERO, MAP, PALEST, WIDTH, in_parts
 from harness.report.findings import Findings
 from harness.report.layout import fold
 from harness.report.rows import Result
 
 if TYPE_CHECKING:
+    from matplotlib.colors import FuncNorm, ListedColormap
     from matplotlib.figure import Figure
 
 NAME = "maps"
@@ -23,43 +26,49 @@ CAPTION = (
 )
 NEEDS = "example"
 HEADS = 2
-COLUMNS = 3
-TITLE_WIDTH = 28
+COLUMNS = 2
+ROWS = 2
+"""Rows of one figure: as many as a page takes at full width."""
+LETTERS = 7.0
+"""Points of the tokens: 32 of them fill the side of a panel."""
+TITLE_WIDTH = 44
 """Characters of a title that a panel has room for."""
 
+Panel = tuple[str, NDArray[Any], list[str]]
+"""Title, weights and tokens of a map."""
 
-def draw(result: Result, findings: Findings) -> Figure | None:
-    """A map a head, row after row."""
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap, PowerNorm
-    from matplotlib.figure import Figure
 
-    found = []
+def draw(result: Result, findings: Findings) -> list[Figure]:
+    """A map a head, two arms a figure."""
+    found: list[Panel] = []
     for arm in findings.arms:
         maps, records = arm.arrays("example", "maps"), arm.last("example")
-        if maps is not None:
+        there = [record for record in records if "tokens" in record.values]
+        if maps is not None and there:
+            words, of = [str(word) for word in there[0].values["tokens"]], there[0].values.get("of", "head")
             heads = maps[0, -1, :HEADS]
-            words = [str(word) for word in records[0].values["tokens"]]
-            of = records[0].values.get("of", "head")
             found += [(_title(f"{arm.label}, {of} {place}"), one, words) for place, one in enumerate(heads, 1)]
-    if not found:
-        return None
-    # The square root of the weight: most weights are small, and a linear scale would show them all alike.
-    scale = PowerNorm(0.5, vmin=0, vmax=1, clip=True)
-    above, below = (ListedColormap(colormaps[name](np.linspace(PALEST, 1, 256))) for name in (MAP, BELOW_ZERO))
-    across = min(COLUMNS, max(2, len(found)))
-    rows = -(-len(found) // across)
-    figure = Figure(figsize=(WIDTH, (WIDTH / across + 0.25) * rows + 0.5), layout="constrained")
-    grid = figure.subplots(rows, across, squeeze=False).flatten().tolist()
-    small = 6 if across < COLUMNS else 4.5
+    # One scale for all: what is as dark weighs as much, in any arm.
+    bounds = (
+        min([0.0, *(float(one.min()) for _, one, _ in found)]),
+        max([1.0, *(float(one.max()) for _, one, _ in found)]),
+    )
+    return [_figure(part, bounds) for part in in_parts(found, ROWS * COLUMNS)]
+
+
+def _figure(found: Sequence[Panel], bounds: tuple[float, float]) -> Figure:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+    rows = -(-len(found) // COLUMNS)
+    figure = Figure(figsize=(WIDTH, (WIDTH / COLUMNS + 0.25) * rows + 0.6), layout="constrained")
+    grid = figure.subplots(rows, COLUMNS, squeeze=False).flatten().tolist()
+    colours, scale = _colours(max(bounds[1], -bounds[0]))
     for axes, (title, weights, words) in zip(grid, found, strict=False):
-        for colours, sign in ((below, -1), (above, 1)):
-            shown_part = np.ma.masked_less_equal(sign * weights, 0)
-            axes.imshow(shown_part, cmap=colours, norm=scale, interpolation="nearest")
+        axes.imshow(np.ma.masked_equal(weights, 0), cmap=colours, norm=scale, interpolation="nearest")
         places, shown = range(len(words)), [_visible(word) for word in words]
-        axes.set_xticks(places, shown, fontsize=small, rotation=90 if max(map(len, shown)) > 2 else 0)
-        axes.set_yticks(places, shown, fontsize=small)
+        axes.set_xticks(places, shown, fontsize=LETTERS, rotation=90 if max(map(len, shown)) > 2 else 0)
+        axes.set_yticks(places, shown, fontsize=LETTERS)
         axes.tick_params(length=1.5, pad=1.5)
         axes.grid(False)
         axes.set_title(title)
@@ -67,10 +76,24 @@ def draw(result: Result, findings: Findings) -> Figure | None:
         axes.set_ylabel("query (token)")
     for spare in grid[len(found) :]:
         spare.remove()
-    key = ScalarMappable(norm=scale, cmap=above)
+    key = ScalarMappable(norm=scale, cmap=colours)
     label = "weight (steps of its square root)"
-    figure.colorbar(key, ax=grid[: len(found)], location="bottom", shrink=0.5, aspect=40, label=label)
+    bar = figure.colorbar(key, ax=grid[: len(found)], location="bottom", shrink=0.6, aspect=40, label=label)
+    bar.ax.set_xlim(*bounds)
+    low, high = (np.sign(bound) * abs(bound) ** 0.5 for bound in bounds)
+    ticks = [step * abs(step) for step in np.linspace(low, high, 6)] if low < 0 else high**2 * np.linspace(0, 1, 6) ** 2
+    bar.set_ticks(list(ticks), labels=[f"{tick:.2g}" for tick in ticks])
     return figure
+
+
+def _colours(largest: float) -> tuple[ListedColormap, FuncNorm]:
+    """Blue above zero, orange below, as dark as the square root is large: on a linear scale most would look alike."""
+    from matplotlib import colormaps
+    from matplotlib.colors import FuncNorm, ListedColormap
+
+    above, below = (colormaps[name](np.linspace(PALEST, 1, 256)) for name in (MAP, BELOW_ZERO))
+    forward, back = (lambda x: np.sign(x) * np.abs(x) ** 0.5), (lambda x: x * np.abs(x))
+    return ListedColormap(np.concatenate([below[::-1], above])), FuncNorm((forward, back), vmin=-largest, vmax=largest)
 
 
 def _title(words: str) -> str:

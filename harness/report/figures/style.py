@@ -6,7 +6,9 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+_T = TypeVar("_T")
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,6 +101,11 @@ def band(axes: Axes, x: Sequence[float] | Any, rows: Any, label: str, index: int
     axes.plot(x, rows.mean(0), label=label, **{**look(index), **more})
     if len(rows) > 1:
         axes.fill_between(x, rows.min(0), rows.max(0), color=COLOURS[index % len(COLOURS)], alpha=0.15, linewidth=0)
+
+
+def in_parts(found: Sequence[_T], size: int) -> list[Sequence[_T]]:
+    """What one figure after the other shows: more than a page's height cannot be printed."""
+    return [found[start : start + size] for start in range(0, len(found), size)]
 
 
 def whole_steps(axes: Axes) -> None:
