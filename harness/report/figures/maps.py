@@ -61,7 +61,7 @@ def _figure(found: Sequence[Panel], bounds: tuple[float, float]) -> Figure:
     from matplotlib.figure import Figure
 
     rows = -(-len(found) // COLUMNS)
-    figure = Figure(figsize=(WIDTH, (WIDTH / COLUMNS + 0.25) * rows + 0.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, (WIDTH / COLUMNS + 0.3) * rows + 0.8), layout="constrained")
     grid = figure.subplots(rows, COLUMNS, squeeze=False).flatten().tolist()
     colours, scale = _colours(max(bounds[1], -bounds[0]))
     for axes, (title, weights, words) in zip(grid, found, strict=False):

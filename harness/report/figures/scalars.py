@@ -23,8 +23,8 @@ CAPTION = (
     "What the layers declare (`scalars`), a row each, first seed. Left: after the last step, by layer and head; a "
     "declaration with several numbers a head by their place. Middle: over the training. Right: its gradient at each "
     "look, after clipping; where it is not a parameter itself there is none. Of several numbers a head, middle and "
-    "right show the root mean square. Layer by colour, head by dashes and marks. tau of Lazy Attention: a query that "
-    "sees n keys loses every weight under -tau/n."
+    "right show the root mean square (rms). Layer by colour, head by dashes and marks. tau of Lazy Attention: a query "
+    "that sees n keys loses every weight under -tau/n."
 )
 NEEDS = "scalars"
 ROWS = 4
@@ -69,7 +69,7 @@ def _draw_row(line: Any, arm: ArmFindings, name: str, layers: Sequence[int]) -> 
             axes.set_axis_off()
             continue
         _path(axes, *found, places)
-        axes.set_ylabel(label if found[1].ndim < 4 else f"{label} (root mean square)")
+        axes.set_ylabel(label if found[1].ndim < 4 else f"{label} (rms)")
 
 
 def _values(axes: Axes, final: NDArray[Any], places: Sequence[int], name: str) -> None:

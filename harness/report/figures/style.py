@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The palette of Okabe and Ito without its yellow, which is too pale on paper: told apart by colour-blind eyes.
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+# The palette of Okabe and Ito, grey for its yellow, which is too pale on paper: told apart by colour-blind eyes.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C8C8C")
 DASHES = ("solid", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MAP, BELOW_ZERO = "Blues", "Oranges"
@@ -25,6 +25,9 @@ READINGS = {"": "raw weights", "_proxy": "rows divided by their mass (proxy)"}
 """Suffix of what the sink was measured on, and its title."""
 WIDTH = 7.6
 """Inches across the page."""
+
+HANDLE, LETTER = 0.6, 0.066
+"""Inches across a legend's line: its mark with the space around it, and a letter at most."""
 
 PANEL = 2.6
 """Height of a row of panels, inches."""
@@ -81,10 +84,11 @@ def panels(count: int, *, columns: int = 3, height: float = PANEL) -> tuple[Figu
 
 
 def legend(figure: Figure, axes: Axes, *, columns: int = 3) -> None:
-    """One legend below all panels, with the handles of one of them."""
+    """One legend below all panels, with the handles of one of them; fewer columns where labels are long."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
+        fit = int(WIDTH / (HANDLE + LETTER * max(map(len, labels))))
+        figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels), fit)))
 
 
 def band(axes: Axes, x: Sequence[float] | Any, rows: Any, label: str, index: int, **more: Any) -> None:
