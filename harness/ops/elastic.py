@@ -87,6 +87,7 @@ class _Elastic(torch.autograd.Function):
             left -= sum(x.numel() for x in own)
             kept += own
             ctx.runs.append(core.forward(room, own, out[part.stacks], None if mass is None else mass[part.stacks]))
+            del core  # Before the next one copies its queries and keys: at many keys a part is most of the memory.
         ctx.save_for_backward(q, k, v, bias, tau, out, mass, *kept)
         return out.view(q.shape[0], -1, *out.shape[1:]).transpose(1, 2)
 
@@ -109,6 +110,7 @@ class _Elastic(torch.autograd.Function):
                 add_diagonals(dbias[part.heads], core.dtile)
             if dtau is not None:
                 dtau[part.heads] += core.dtau
+            del core
         return dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2), dbias, dtau, None, None
 
 
