@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.errors import UsageError
 from harness.records import Store
 from harness.registry import shipped
 from harness.tune.effort import Effort
@@ -42,8 +43,8 @@ def test_json_has_its_schema_and_the_same_command_trains_nothing(results: Path, 
     assert {path.name: path.read_bytes() for path in (results / "tables").glob("tune-*")} == before
     assert set(found) == {"variants"} and [variant["name"] for variant in found["variants"]] == ["softmax", "lazy"]
     for variant in found["variants"]:
-        assert set(variant) == {"name", "trials", "pruned", "failed", "best", "best_value", "at_edge", "curve",
-                                "importances"}  # fmt: skip
+        assert set(variant) == {"name", "trials", "pruned", "failed", "best", "best_value", "at_edge", "curve", "range",
+                                "expected", "importances"}  # fmt: skip
         assert (variant["trials"], len(variant["curve"])) == (9, 3)
         assert 0.005 <= variant["best"]["train.learning_rate"] <= 0.03
 
@@ -77,6 +78,14 @@ def test_compare_tuned_reports_both_and_gives_no_verdict_for_one_study(results: 
     assert not {"better", "worse"} & {line.split()[-1] for line in stdout.splitlines() if line.startswith("lazy")}
     recorded = Store(results).all_runs()
     assert all(record.config["train"]["seed"] < 1000 for record in recorded)
+
+
+def test_a_table_of_several_studies_names_one_unit_of_observation(results: Path, command: Run) -> None:
+    words = ("compare", "softmax", "lazy", "--tuned", "--studies", "3", "--seeds", "3", "--workers", "1")
+    code, stdout, _ = command(*words, out=results)
+    text = " ".join(stdout.split())
+    assert code == 0 and "whose mean is one observation" in text
+    assert "paired by study" in text and "paired by seed" not in text
 
 
 def test_a_dry_run_shows_the_space_and_writes_nothing(tmp_path: Path, command: Run) -> None:
@@ -153,6 +162,25 @@ def test_a_journal_of_other_data_is_refused_and_kept(results: Path, command: Run
     assert journal.read_bytes() == before
 
 
+def test_studies_of_other_settings_are_told_apart_by_field(results: Path, command: Run) -> None:
+    words = ("compare", "softmax", "lazy", "--tuned", "--dry-run", "--set", "train.batch_size=4")
+    code, _, stderr = command(*words, out=results)
+    assert code == 2 and "train.batch_size 2 there, 4 here" in stderr and len(stderr.strip().splitlines()) == 1
+    code, _, stderr = command("compare", "softmax", "--tuned", "--budget", "flops", "--dry-run", out=results)
+    assert code == 2 and "another --match or --budget" in stderr
+
+
+def test_a_folder_that_cannot_be_written_is_said_to_be_so(
+    results: Path, command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Store) -> None:
+        raise UsageError(f"results folder {self.root} cannot be used (Permission denied)")
+
+    monkeypatch.setattr(Store, "check_writable", refuse)
+    code, _, stderr = command("compare", "softmax", "lazy", "--tuned", out=results)
+    assert code == 2 and stderr.startswith("error: results folder") and "journal" not in stderr
+
+
 def test_seeds_fewer_than_studies_are_refused(results: Path, command: Run) -> None:
     code, _, stderr = command("compare", "softmax", "lazy", "--tuned", "--studies", "3", "--seeds", "2", out=results)
     assert code == 2 and "needs a seed for each" in stderr
@@ -162,10 +190,12 @@ def test_unequal_effort_is_refused(results: Path, tmp_path: Path, command: Run) 
     out = tmp_path / "out"
     shutil.copytree(results, out)
     words = ("--data", str(cli.text(results.parent)))
-    code, stdout, stderr = command("tune", "softmax", "--json", *QUICK, "--trials", "2", *words, out=out)
-    assert code == 0 and json.loads(stdout)["variants"][0]["trials"] == 2
+    code, _, stderr = command("tune", "softmax", *QUICK, "--trials", "2", *words, out=out)
+    assert code == 2 and "has had 3; --trials 3 gives it whole" in stderr
+    code, stdout, stderr = command("tune", "softmax", "--json", *QUICK, "--trials", "4", *words, out=out)
+    assert code == 0 and json.loads(stdout)["variants"][0]["trials"] == 4
     code, _, stderr = command("compare", "softmax", "lazy", "--tuned", *words, out=out)
-    assert code == 2 and "unequal effort: softmax 2, lazy 3 trials" in stderr
+    assert code == 2 and "unequal effort: softmax 4, lazy 3 trials" in stderr
 
 
 def test_where_all_trials_fail_it_is_said_and_kept(tmp_path: Path, command: Run) -> None:

@@ -98,6 +98,21 @@ def test_independent_grids_have_seeds_of_their_own_and_share_out_those_of_the_ta
     assert plan.settings["tuning"]["studies"] == 3
 
 
+def test_a_grid_that_another_set_of_arms_extended_the_other_way_keeps_its_points(retune: Any) -> None:
+    seen: list[tuple[str, float]] = []
+
+    def loss(label: str, rate: float, seed: int) -> float:
+        seen.append((label, rate))
+        return valley({"softmax": 0.01, "lazy": 0.00125, "sigmoid": 0.08})(label, rate, seed)
+
+    retune(loss, "softmax", "lazy")
+    plan = retune(loss, "softmax", "sigmoid")
+    assert rates(plan)["softmax tuned"] == {0.01} and rates(plan)["sigmoid tuned"] == {0.08}
+    grids = {arm: sorted(rate for label, rate in seen if label == arm) for arm in ("softmax", "sigmoid")}
+    assert set(grids["sigmoid"]) <= set(grids["softmax"]), "one grid for all arms"
+    assert max(map(grids["softmax"].count, grids["softmax"])) == grid.SEEDS, "nothing is trained twice"
+
+
 def test_an_arm_that_fails_everywhere_is_said(retune: Any) -> None:
     with pytest.raises(UsageError, match="all trials of softmax failed"):
         retune(lambda label, rate, seed: math.inf, "softmax")

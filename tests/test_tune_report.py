@@ -66,8 +66,20 @@ def test_json_holds_plain_numbers() -> None:
     assert variant == {
         "name": "softmax", "trials": 4, "pruned": 1, "failed": 1, "best": {"train.learning_rate": 0.099},
         "best_value": 1.5, "at_edge": ["train.learning_rate"], "curve": [2.0, 2.0, 1.5, 1.5],
+        "range": [[2.0, 2.0], [2.0, 2.0], [1.5, 1.5], [1.5, 1.5]], "expected": None,
         "importances": {"train.learning_rate": 1.0},
     }  # fmt: skip
+
+
+def test_best_so_far_has_the_range_over_studies_and_what_random_orders_would_give() -> None:
+    several = VariantResult(label="b", studies=(tuning.study([3.0, 1.0]), tuning.study([2.0, 2.0])))
+    drawn = tuning.result(several, effort=Effort(sampler="random", pruning="none"))
+    (variant,) = tuning_payload(drawn)["variants"]
+    assert (variant["curve"], variant["range"]) == ([2.5, 1.5], [[2.0, 3.0], [1.0, 2.0]])
+    assert variant["expected"] == [2.5, 1.5]
+    for text in (shown(drawn, 140), tuning_markdown(drawn, "x.svg")):
+        assert "b: best after 1: 2.5000 (2.0000 to 3.0000), 2: 1.5000 (1.0000 to 2.0000) trials" in text
+        assert "b: expected best after 1: 2.5000, 2: 1.5000 trials" in text
 
 
 def test_an_arm_without_a_finished_trial_has_nothing_to_show_and_says_so() -> None:

@@ -27,7 +27,7 @@ class Tune(Setting):
     arms: Annotated[Positional[tuple[str, ...]], arg(metavar="[ARM ...]")] = ()
     """NAME, or NAME[field=value,...], a path, or one declared experiment; every shipped variant unless given."""
     trials: int = 12
-    """Trials of each study; pruned and failed ones count."""
+    """Trials of each study; pruned and failed ones count. More go on with a study, fewer than it had are refused."""
     sampler: Annotated[str, arg(metavar="{tpe,random,qmc}")] = "tpe"
     """How points are proposed."""
     pruning: Annotated[str, arg(metavar="{median,none}")] = "median"

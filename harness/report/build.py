@@ -14,7 +14,7 @@ from harness.report.fairness import fairness, subtitle
 from harness.report.remarks import notes, reading, warnings
 from harness.report.rows import Result, Row
 from harness.report.sizes import check_budget, floor_notes, floor_of
-from harness.report.tuned import judge_tuned, tuned_notes, tuned_reading, tuning_of
+from harness.report.tuned import judge_tuned, paired_by, tuned_notes, tuned_reading, tuning_of
 from harness.statistics import LEVEL, MARGIN, Interval, Judgement, judge
 
 BITS = "val_bits_per_byte"
@@ -62,7 +62,7 @@ def result(experiment: ExperimentFile, store: Store, *, present: bool = True) ->
         references=trivial,
         title=f"{experiment.stem}: {experiment.question or f'{len(rows)} arms, held against {experiment.baseline}'}",
         subtitle=subtitle(experiment, rows),
-        reading=[*tuned_reading(experiment), *reading(rows, trivial)],
+        reading=[*tuned_reading(experiment), *reading(rows, trivial, unit=paired_by(experiment))],
         fairness=fairness(experiment, rows),
         warnings=warnings(experiment, rows, trivial, timing, current.gone),
         notes=[*floor_notes(experiment, floor), *tuned_notes(experiment, rows), *notes(experiment, rows)],

@@ -14,15 +14,20 @@ from harness.report.sizes import size_warnings
 from harness.statistics import LEVEL, MARGIN
 
 
-def reading(rows: Sequence[Row], references: Sequence[ReferenceRow]) -> list[str]:
-    """Which interval is which, the rule behind the verdicts, and what the other columns are."""
+def reading(rows: Sequence[Row], references: Sequence[ReferenceRow], *, unit: str = "seed") -> list[str]:
+    """Which interval is which, the rule behind the verdicts, and what the other columns are.
+
+    Args:
+        rows, references: of the table.
+        unit: what one paired observation is.
+    """
     tests, sure = sum(row.tested for row in rows), f"{fixed(100 * (1 - LEVEL), 0)} %"
     lines = [f"loss: on the report split, after the last step; ± spans the {sure} interval of that arm, not the test"]
     if any(row.difference for row in rows):
         several = f" of all {tests} comparisons together" if tests > 1 else ""
         adjusted = f", adjusted for {tests} comparisons" if tests > 1 else ""
         lines += [
-            f"difference: to the baseline, paired by seed; ± spans the {sure} interval{several}; its spread is the "
+            f"difference: to the baseline, paired by {unit}; ± spans the {sure} interval{several}; its spread is the "
             "larger of the arm's own and the mean over the arms of this table",
         ]
     if any(row.p is not None for row in rows):

@@ -120,9 +120,15 @@ def tuned_reading(experiment: ExperimentFile) -> list[str]:
             "conditional on the chosen settings, so no verdict is given: --studies 3 gives one"
         ]
     return [
-        f"tuned: {tuning['studies']} studies an arm chose on the selection split, each has its share of the seeds; "
-        f"difference, interval and verdict take the mean of a study's seeds as one observation"
+        f"tuned: {tuning['studies']} studies an arm chose on the selection split, each has its share of the seeds, "
+        "whose mean is one observation"
     ]
+
+
+def paired_by(experiment: ExperimentFile) -> str:
+    """What one paired observation of a table is: a seed, or a study with its share of the seeds."""
+    tuning = tuning_of(experiment)
+    return "seed" if tuning is None or tuning["studies"] == 1 else "study"
 
 
 def tuning_words(experiment: ExperimentFile) -> str | None:

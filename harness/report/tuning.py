@@ -24,7 +24,10 @@ UNITS = ("", "", "", "", "fields", "nats/token", "nats/token", "% steps", "")
 
 
 def tuning_payload(result: TuneResult) -> dict[str, Any]:
-    """The search as plain JSON types; of several studies, counts are sums, the curve their mean."""
+    """The search as plain JSON types; of several studies, counts are sums, the curve their mean, beside its range.
+
+    `expected` is the exact expected best after each number of trials, where no point depends on others.
+    """
     return {
         "variants": [
             {
@@ -36,6 +39,8 @@ def tuning_payload(result: TuneResult) -> dict[str, Any]:
                 "best_value": variant.best.value if variant.best else None,
                 "at_edge": variant.at_edge,
                 "curve": variant.curve,
+                "range": [span and list(span) for span in variant.span],
+                "expected": variant.expected if result.effort.in_order else None,
                 "importances": variant.importances,
             }
             for variant in result.variants
@@ -63,8 +68,7 @@ def render_tuning(result: TuneResult, width: int) -> RenderableType:
     parts += [Text(""), table]
     parts += [Text("")] * bool(_bests(result))
     parts += [Text(wrapped(f"best: {text.replace(',', ', ')}", measure, 6)) for text in _bests(result)]
-    if any(variant.importances for variant in result.variants):
-        parts += [Text(""), *(Text(wrapped(f"- {line}", measure, 2)) for line in _importances(result))]
+    parts += [Text(""), *(Text(wrapped(f"- {line}", measure, 2)) for line in (*_curves(result), *_importances(result)))]
     if _notes(result):
         parts += [Text(""), *(Text(wrapped(f"! {line}", measure, 2), "yellow") for line in _notes(result))]
     return Group(*parts, Text(""), *(keyed(line, measure) for line in _reading(result)))
@@ -110,7 +114,8 @@ def tuning_markdown(result: TuneResult, figure: str) -> str:
     lines = [_line(heads), _line(["---", *["--:"] * (len(heads) - 2), "---"]), *map(_line, rows)]
     parts = [f"**{_title(result)}**", _subtitle(result), "\n".join(lines), f"![best loss so far by trial]({figure})"]
     parts += [f"**{head}**\n\n" + "\n".join(f"- {mark}{line}{mark}" for line in found) for head, mark, found in (
-        ("Best settings", "`", _bests(result)), ("Importances", "", _importances(result)),
+        ("Best settings", "`", _bests(result)), ("Best so far", "", _curves(result)),
+        ("Importances", "", _importances(result)),
         ("Warnings", "", _notes(result)), ("How to read it", "", _reading(result)),
     ) if found]  # fmt: skip
     return "\n\n".join(parts) + "\n"
@@ -183,6 +188,28 @@ def arm_text(label: str, values: Mapping[str, Any]) -> str:
     """An arm with its settings, as the command line takes it."""
     inside = ",".join(f"{name}={shown(value)}" for name, value in values.items())
     return f"{label[:-1]},{inside}]" if label.endswith("]") else f"{label}[{inside}]"
+
+
+def _curves(result: TuneResult) -> list[str]:
+    """Best so far after 1, 2, 4, ... trials of a study, and what random orders of its points would give there."""
+    found = []
+    for variant in result.variants:
+        curve, several = variant.curve, len(variant.studies) > 1
+        places = sorted({2**k - 1 for k in range(len(curve).bit_length())} | {len(curve) - 1} if curve else ())
+        reached = [fixed(curve[n], DIGITS) + _between(variant.span[n]) * several for n in places]
+        found.append(f"{variant.label}: best after {_listed(places, reached)} trials")
+        if result.effort.in_order:
+            found.append(f"{variant.label}: expected best after "
+                         f"{_listed(places, [fixed(variant.expected[n], DIGITS) for n in places])} trials")  # fmt: skip
+    return found
+
+
+def _between(span: tuple[float, float] | None) -> str:
+    return "" if span is None else f" ({fixed(span[0], DIGITS)} to {fixed(span[1], DIGITS)})"
+
+
+def _listed(places: Sequence[int], values: Sequence[str]) -> str:
+    return ", ".join(f"{n + 1}: {value}" for n, value in zip(places, values, strict=True))
 
 
 def _importances(result: TuneResult) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.records import Store, write_whole
 from harness.report.tuning import tuning_csv, tuning_markdown
-from harness.tune.results import TuneResult, VariantResult, expected_best
+from harness.tune.results import TuneResult, VariantResult
 
 SIZE = (7.2, 4.2)
 
@@ -78,7 +78,7 @@ def _line(axes: Any, variant: VariantResult, in_order: bool) -> None:
         places, bounds = zip(*spans, strict=True)
         low, high = zip(*bounds, strict=True)
         axes.fill_between(places, low, high, step="post", alpha=0.15, color=line.get_color(), linewidth=0)
-    if in_order and len(variant.studies) == 1:
-        expected = [(n, value) for n, value in enumerate(expected_best(variant.studies[0])) if value is not None]
+    if in_order:
+        expected = [(n, value) for n, value in enumerate(variant.expected) if value is not None]
         if expected:
             axes.plot(*zip(*expected, strict=True), linestyle=":", color=line.get_color())

@@ -71,6 +71,8 @@ class Grid:
             self.spaces[arm.label] = Space(arm=arm.arm, run=arm.runs[0], dims=(dim,), backend=own)
         self.shared = shared
         self.ledgers: list[Ledger] = []
+        # Another set of arms may have extended the grid otherwise: each study keeps its points in an order of its own.
+        self.orders: dict[str, list[int]] = {}
 
     def run(self, setup: Setup, *, workers: int, notify: Callable[[Event], None]) -> None:
         """Train the grid, and further points while an arm's best lies at its end.
@@ -82,19 +84,26 @@ class Grid:
         terms = Terms(studies=self.studies)
         _, self.ledgers = open_ledgers(self.spaces, self.shared, effort, terms, self.store)
         for ledger in self.ledgers:
-            ledger.propose = self._point
+            powers = [round(math.log(point[self.name] / self.centre, FACTOR)) for point in ledger.points()]
+            self.orders[ledger.study.study_name] = list(dict.fromkeys(powers))
+            ledger.propose = self._points(ledger)
             ledger.seeds = self._seeds(ledger.index)
         while True:
             for ledger in self.ledgers:
-                ledger.slots = SEEDS * len(self.powers)
+                own = self._own(ledger)
+                own += [power for power in self.powers if power not in own]
+                ledger.slots = SEEDS * len(own)
             search(self.ledgers, setup, workers=workers, notify=notify)
             further = self._further()
             if not further:
                 return
             self.powers += further
 
-    def _point(self, slot: int) -> dict[str, Any]:
-        return {self.name: self._value(self.powers[slot // SEEDS])}
+    def _own(self, ledger: Ledger) -> list[int]:
+        return self.orders[ledger.study.study_name]
+
+    def _points(self, ledger: Ledger) -> Callable[[int], dict[str, Any]]:
+        return lambda slot: {self.name: self._value(self._own(ledger)[slot // SEEDS])}
 
     def _seeds(self, index: int) -> Callable[[int], int]:
         return lambda slot: FIRST_SEED + SEEDS * index + slot % SEEDS
@@ -115,8 +124,9 @@ class Grid:
         """The power with the lowest mean loss of its seeds, nearest to the common value where two are equal."""
         losses: dict[int, list[float]] = {}
         for trial in ledger.result().trials:
-            if trial.value is not None:
-                losses.setdefault(self.powers[trial.slot // SEEDS], []).append(trial.value)
+            power = self._own(ledger)[trial.slot // SEEDS]
+            if trial.value is not None and power in self.powers:
+                losses.setdefault(power, []).append(trial.value)
         means = {power: sum(found) / SEEDS for power, found in losses.items() if len(found) == SEEDS}
         return min(means, key=lambda power: (means[power], abs(power)), default=None)
 

@@ -26,6 +26,10 @@ SCHEMA = 1
 ENDINGS = {"journal": ".journal", "sqlite": ".db"}
 
 
+_HEAD = b'{"op_code":'
+"""How the first line of every journal begins."""
+
+
 class _Lock(JournalFileOpenLock):
     """The kernel's lock of a journal: free as soon as its holder dies, and none gets it with a torn line in place."""
 
@@ -48,10 +52,17 @@ class _Lock(JournalFileOpenLock):
 
 
 def _cut(path: Path) -> None:
-    """Cut a journal back to its last whole line: what a killed writer or a full disk left of one is no entry."""
+    """Cut a journal back to its last whole line: what a killed writer or a full disk left of one is no entry.
+
+    Raises:
+        RecordError: the file does not begin as a journal does; it is left as it is.
+    """
     if not path.exists():
         return
     with open(path, "r+b") as file:
+        head = file.read(len(_HEAD))
+        if head != _HEAD[: len(head)]:
+            raise RecordError(f"it begins with {head!r}, a journal with {_HEAD!r}")
         end = size = file.seek(0, 2)
         while end:
             start = max(0, end - 4096)

@@ -7,6 +7,7 @@ the trials asked for, and slots never do.
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -125,7 +126,7 @@ class Ledger:
         slot = trial.user_attrs.get("slot")
         if slot is None:
             # Somebody put a point of his own into the queue, with the dashboard say: it takes the next free slot.
-            slot = next(slot for slot in range(self.slots + 1) if slot not in attempts)
+            slot = next(slot for slot in itertools.count() if slot not in attempts)
             self._own(trial, slot)
         return trial, slot
 
@@ -217,6 +218,10 @@ class Ledger:
     def _running(self) -> list[Mapping[str, Any] | None]:
         running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         return [(trial.user_attrs.get("process") or {}).get("parent") for trial in running]
+
+    def points(self) -> list[dict[str, Any]]:
+        """The points of the slots that have been given out, in their order."""
+        return [dict(tries[-1].user_attrs["point"]) for tries in self._attempts().values()]
 
     def allocated(self) -> int:
         """Slots that have been given out."""

@@ -141,6 +141,11 @@ class VariantResult:
         known = [[value for value in values if value is not None] for values in self._side_by_side()]
         return [(min(values), max(values)) if len(values) == len(self.studies) else None for values in known]
 
+    @property
+    def expected(self) -> list[float | None]:
+        """`expected_best` after each number of trials, the mean of the studies."""
+        return [_mean(values) for values in zip(*map(expected_best, self.studies), strict=False)]
+
     def _side_by_side(self) -> list[tuple[float | None, ...]]:
         return list(zip(*(study.curve for study in self.studies), strict=False))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,9 +117,21 @@ def open_ledgers(
             for index in range(terms.studies)
         ]
         for ledger in ledgers:
+            _extends(ledger, path, effort.trials)
+        for ledger in ledgers:
             if ledger.study.user_attrs.get("trials") != effort.trials:
                 ledger.study.set_user_attr("trials", effort.trials)
     return path, ledgers
+
+
+def _extends(ledger: Ledger, path: Path, trials: int) -> None:
+    # Fewer trials would hide some that count, the best one perhaps, and no table could say that they were spent.
+    spent = min(ledger.study.user_attrs.get("trials", 0), ledger.allocated())
+    if trials < spent:
+        raise UsageError(
+            f"--trials {trials}: the study of {ledger.label} in {path} has had {spent}; --trials {spent} gives it "
+            "whole, more go on with it, --fresh puts the file aside and starts anew"
+        )
 
 
 def _ledger(
@@ -163,11 +175,13 @@ def find_tuned(planned: Plan, settings: Mapping[str, Any], store: Store, *, stud
     Raises:
         UsageError: there are none; says what is missing, and the command that makes it.
     """
-    prefix = f"{settings_key(settings)}-"
-    folder = sorted(store.studies.glob(f"{prefix}*"), key=lambda path: (-os.stat(path).st_mtime, path.name))
+    files = [path for path in store.studies.glob("*") if path.suffix in ENDINGS.values()]
+    files.sort(key=lambda path: (-os.stat(path).st_mtime, path.name))
+    if files:
+        store.check_writable()
     reasons = []
-    for path in folder:
-        if path.suffix in ENDINGS.values():
+    for path in files:
+        if path.name.startswith(f"{settings_key(settings)}-"):
             found = _tuned(path, planned, store, studies, backend)
             if isinstance(found, Tuned):
                 return found
@@ -178,10 +192,31 @@ def find_tuned(planned: Plan, settings: Mapping[str, Any], store: Store, *, stud
     words += ["--match", settings["match"]] if settings["match"] else []
     words += ["--studies", str(studies)] if studies > 1 else []
     if not reasons:
-        reasons = [f"{store.studies} has no study of these settings"]
+        reasons = [f"{store.studies} has no study of these settings{_nearest(files, planned, store, backend)}"]
     raise UsageError(
         f"nothing is tuned for these arms ({'; '.join(reasons)}); first: run.py tune {shlex.join(words)} ..."
     )
+
+
+def _nearest(files: Sequence[Path], planned: Plan, store: Store, backend: str) -> str:
+    """The file of other settings that has all arms and the fewest differences, and what these are."""
+    found = []
+    for path in files:
+        known = {study.study_name: study for study in optuna.get_all_study_summaries(open_storage(path, store))}
+        different: dict[str, None] = {}
+        for arm in planned.arms:
+            made = known[arm.label].user_attrs.get("made") if arm.label in known else None
+            if made is None or made["effort"]["sampler"] not in SAMPLERS:
+                break
+            effort = Effort(**made["effort"])
+            here = made_of(_space(arm, effort.space, backend), arm.label, effort)
+            different.update(dict.fromkeys(differences(made, here)))
+        else:
+            found.append((len(different), path.name, list(different) or ["another --match or --budget"]))
+    if not found:
+        return ""
+    _, name, words = min(found)
+    return f"; the nearest, {name}, is of {', '.join(words)}"
 
 
 def _tuned(path: Path, planned: Plan, store: Store, count: int, backend: str) -> Tuned | str:
