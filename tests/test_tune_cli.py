@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.errors import UsageError
+from harness.errors import RecordError, UsageError
 from harness.records import Store
 from harness.registry import shipped
 from harness.tune.effort import Effort
@@ -170,6 +170,10 @@ def test_studies_of_other_settings_are_told_apart_by_field(results: Path, comman
     assert code == 2 and "another --match or --budget" in stderr
 
 
+def _no_lock(self: Store, name: str) -> None:
+    raise RecordError(f"{name}.lock was not written: Permission denied")
+
+
 def test_a_folder_that_cannot_be_written_is_said_to_be_so(
     results: Path, command: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +181,7 @@ def test_a_folder_that_cannot_be_written_is_said_to_be_so(
         raise UsageError(f"results folder {self.root} cannot be used (Permission denied)")
 
     monkeypatch.setattr(Store, "check_writable", refuse)
+    monkeypatch.setattr(Store, "hold", _no_lock)
     code, _, stderr = command("compare", "softmax", "lazy", "--tuned", out=results)
     assert code == 2 and stderr.startswith("error: results folder") and "journal" not in stderr
 
