@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from pathlib import Path
 
@@ -71,3 +72,11 @@ def test_markdown_is_a_table_whatever_a_label_holds(tmp_path: Path) -> None:
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in table}) == 1
     assert r"\*this\* \<b\> a \`question\`" in text
+
+
+def test_bits_beside_the_loss_of_triggers_alone_say_that_they_cover_all_targets(tmp_path: Path) -> None:
+    plain = result_of(tmp_path)
+    assert "| bits (per byte) |" in report.markdown(plain)
+    triggers = dataclasses.replace(plain.experiment, metric="trigger_loss_nats")
+    told = report.markdown(dataclasses.replace(plain, experiment=triggers))
+    assert "| bits (per byte, all targets) |" in told and "trigger loss (nats/token)" in told

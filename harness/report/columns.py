@@ -23,6 +23,9 @@ _METRICS = {
     "val_bits_per_byte": ("loss", "bits/byte"),
 }
 
+ALL_BYTES = {"trigger_loss_nats": "per byte, all targets"}
+"""Unit of the bits where they cover more targets than the metric beside them."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -74,7 +77,7 @@ def columns(result: Result) -> list[Column]:
         Column("arm", "", 0, names, breaks=", ", tight="[", numeric=False),
         numbers("parameters", "", 4, [count(row.parameters) for row in rows]),
         Column(title, unit, 2, tuple(intervals(_losses(result), DIGITS))),
-        Column("bits", "per byte", 8, tuple(_bits(result))),
+        Column("bits", ALL_BYTES.get(result.experiment.metric, "per byte"), 8, tuple(_bits(result))),
         numbers("difference", unit, 1, intervals([row.difference for row in rows], DIGITS, sign=True)),
         numbers("p", "", 5, [chance(row.p) for row in rows]),
         Column("verdict", "", 0, (*(row.verdict for row in rows), *blank), tight=" ", numeric=False),

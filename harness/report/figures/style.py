@@ -26,8 +26,8 @@ READINGS = {"": "raw weights", "_proxy": "rows divided by their mass (proxy)"}
 WIDTH = 7.6
 """Inches across the page."""
 
-HANDLE, LETTER = 0.6, 0.066
-"""Inches across a legend's line: its mark with the space around it, and a letter at most."""
+HANDLE, LETTER, LINE = 0.6, 0.066, 0.17
+"""Inches of a legend: across, its mark with the space around it and a letter at most; down, a line."""
 
 PANEL = 2.6
 """Height of a row of panels, inches."""
@@ -88,7 +88,10 @@ def legend(figure: Figure, axes: Axes, *, columns: int = 3) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         fit = int(WIDTH / (HANDLE + LETTER * max(map(len, labels))))
-        figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels), fit)))
+        across = max(1, min(columns, len(labels), fit))
+        figure.legend(handles, labels, loc="outside lower center", ncols=across)
+        # Lines past those that any figure has room for: the panels keep their height.
+        figure.set_figheight(figure.get_figheight() + LINE * max(0, math.ceil(len(labels) / across) - 2))
 
 
 def band(axes: Axes, x: Sequence[float] | Any, rows: Any, label: str, index: int, **more: Any) -> None:
