@@ -30,7 +30,7 @@ def follows(task: Backcopy, rows: Any) -> None:
             assert (task.alphabet[row[place + 1] - 1], task.alphabet[row[place + 2] - 1]) in pairs
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**64 - 1), step=st.integers(0, 2**64 - 1), length=st.integers(8, 60))
 def test_after_a_trigger_comes_the_token_before_it_and_after_any_other_a_pair_of_the_text(
     seed: int, step: int, length: int
@@ -42,7 +42,7 @@ def test_after_a_trigger_comes_the_token_before_it_and_after_any_other_a_pair_of
     assert (batch.inputs[:, 1:] == batch.targets[:, :-1]).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(rows=st.integers(1, 6), fewer=st.integers(1, 6), seed=st.integers(0, 1000))
 def test_a_row_does_not_depend_on_how_many_there_are(rows: int, fewer: int, seed: int) -> None:
     few, many = sorted((rows, fewer))

@@ -26,7 +26,7 @@ def numbered(*, train: int = 4000, small: int = 1000) -> TextSource:
 SOURCE = numbered()
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(seed=WORDS, step=WORDS, rows=st.integers(1, 9), length=st.integers(1, 64))
 def test_a_batch_depends_only_on_seed_and_step(seed: int, step: int, rows: int, length: int) -> None:
     other = numbered()
@@ -39,7 +39,7 @@ def test_a_batch_depends_only_on_seed_and_step(seed: int, step: int, rows: int, 
     assert np.array_equal(first.targets, again.targets)
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(seed=WORDS, step=WORDS, rows=st.integers(1, 8), more=st.integers(1, 8))
 def test_a_row_does_not_depend_on_the_number_of_rows(seed: int, step: int, rows: int, more: int) -> None:
     few = SOURCE.training_batch(seed=seed, step=step, rows=rows, length=16)
@@ -47,7 +47,7 @@ def test_a_row_does_not_depend_on_the_number_of_rows(seed: int, step: int, rows:
     assert np.array_equal(few.inputs, many.inputs[:rows])
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(seed=WORDS, step=WORDS, length=st.integers(4, 3999))
 def test_a_training_row_is_a_stretch_of_the_training_text(seed: int, step: int, length: int) -> None:
     batch = SOURCE.training_batch(seed=seed, step=step, rows=3, length=length)
@@ -77,7 +77,7 @@ def test_neighbouring_seeds_and_steps_share_no_starts() -> None:
     assert len(set(drawn)) == len(drawn)
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(split=st.sampled_from(SPLITS), length=st.integers(4, 200), tokens=st.integers(1, 999))
 def test_evaluation_targets_are_disjoint_stretches_of_the_split(split: str, length: int, tokens: int) -> None:
     count = -(-tokens // length)

@@ -47,7 +47,7 @@ def write_parquet(path: Path, values: list[str | None], kind: str) -> Path:
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(derandomize=True, max_examples=40)
 @given(values=st.lists(st.one_of(st.none(), st.text(CHARACTERS)), min_size=1, max_size=12))
 def test_jsonl_parquet_and_text_files_give_the_same_documents(
     values: list[str | None], tmp_path_factory: pytest.TempPathFactory

@@ -30,7 +30,7 @@ def places(text: bytes) -> list[int]:
     return [int(each[:7]) for each in text.splitlines() if len(each) == 15 and each == each[::-1]]
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
+@settings(derandomize=True, max_examples=50)
 @given(seed=st.integers(0, 10**6), count=st.integers(100, 200), longest=st.integers(5, 60))
 def test_whole_documents_are_in_exactly_one_split_and_none_is_lost(seed: int, count: int, longest: int) -> None:
     draw = random.Random(seed)
@@ -44,7 +44,7 @@ def test_whole_documents_are_in_exactly_one_split_and_none_is_lost(seed: int, co
         assert splits[split] == inside
 
 
-@settings(deadline=None, derandomize=True, max_examples=50)
+@settings(derandomize=True, max_examples=50)
 @given(seed=st.integers(0, 10**6), count=st.integers(40, 300), longest=st.integers(5, 3000))
 def test_every_split_gets_at_least_half_of_its_share(seed: int, count: int, longest: int) -> None:
     draw = random.Random(seed)
@@ -54,7 +54,7 @@ def test_every_split_gets_at_least_half_of_its_share(seed: int, count: int, long
         assert len(splits[split]) * 200 >= sum(map(len, texts)) * PERCENT[split]
 
 
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(derandomize=True, max_examples=20)
 @given(seed=st.integers(0, 10**6))
 def test_the_split_does_not_depend_on_order_or_names(seed: int) -> None:
     texts = [b"<%d>" % n for n in range(300)]
@@ -72,7 +72,7 @@ def test_equal_documents_stay_together() -> None:
         assert sorted(splits[split].count(text) for split in SPLITS) == [0, 0, 3]
 
 
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(derandomize=True, max_examples=20)
 @given(count=st.integers(2000, 20_000))
 def test_a_long_document_is_cut_into_blocks_with_gaps_between_splits(count: int) -> None:
     text = numbered(count)

@@ -59,7 +59,7 @@ def pieces(tokenizer: Tokenizer, text: str) -> list[bytes]:
     return [text.encode()[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(text=TEXT)
 def test_sizes_sum_to_the_bytes_of_the_text(text: str) -> None:
     content = text.encode()
@@ -70,7 +70,7 @@ def test_sizes_sum_to_the_bytes_of_the_text(text: str) -> None:
         assert int(encoded.ids.max(initial=0)) < tokenizer.vocab_size
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(text=TEXT)
 def test_each_token_stands_for_the_bytes_it_spells(text: str) -> None:
     spelled = bytes_of_ids(tokenizers.Tokenizer.from_str(BPE.content), BPE.content)
@@ -95,7 +95,7 @@ def test_training_gives_the_same_tokenizer_every_time() -> None:
     assert bpe.trained(270, TRAIN, None).vocab_size == 270
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(lines=st.lists(st.text("ab \n\r\té", max_size=3000), max_size=8))
 def test_pieces_are_the_text_and_start_at_lines(lines: list[str]) -> None:
     text = "\n".join(lines)
@@ -175,7 +175,7 @@ def test_a_space_put_before_the_text_counts_for_nothing(tmp_path: Path) -> None:
     assert b"".join(pieces(found, "日")) == "日".encode()
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(text=TEXT.filter(lambda text: "▁" not in text))
 def test_byte_fallback_accounts_for_every_byte(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     found = local.read(metaspace(tmp_path_factory.mktemp("fallback") / "tokenizer.json"), None)

@@ -91,7 +91,7 @@ def test_any_length_fewer_queries_than_keys_and_grouped_heads(queries: int, keys
     rows=st.sampled_from([3, 16, 64]),
     scores=st.sampled_from([1, 1 << 10, 1 << 19]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_cut_into_parts_and_blocks_changes_a_number(
     queries: int, more: int, table: int, tau: float, rows: int, scores: int
 ) -> None:

@@ -104,7 +104,7 @@ def test_blocks_are_the_reference_in_values_and_all_six_gradients(length: int) -
     assert_same(scan_in_blocks, a, cotangent(3, length, 5), share=1e-13)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(
     rows=st.integers(1, 3),
     length=st.integers(1, 3 * BLOCK),

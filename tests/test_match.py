@@ -75,7 +75,7 @@ def test_every_family_meets_the_baselines_flops(tmp_path: Path) -> None:
     assert max(abs(value / flops["mamba"] - 1) for value in flops.values()) < 0.01
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(width=st.integers(1, 2000), target=st.integers(40, 3000), on=st.sampled_from(["parameters", "flops"]))
 def test_the_solver_finds_the_nearest_width(width: int, target: int, on: str) -> None:
     goal = run_cost(tiny.run("softmax", model__mlp_dim=target), 16)

@@ -25,7 +25,7 @@ def randn(*shape: int, key: str = "", dtype: torch.dtype = torch.float64) -> Ten
 
 
 @given(queries=COUNTS, earlier=st.integers(0, 9), window=st.none() | st.integers(1, 12))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_queries_are_the_last_positions_and_a_window_counts_the_query_itself(
     queries: int, earlier: int, window: int | None
 ) -> None:
@@ -97,7 +97,7 @@ def test_alibi_slopes_are_a_geometric_series_filled_from_the_next_power_of_two()
 
 
 @given(queries=COUNTS, earlier=st.integers(0, 9), entries=st.integers(1, 20))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_table_over_distance_is_zero_past_its_end_and_ahead(queries: int, earlier: int, entries: int) -> None:
     keys = queries + earlier
     table = torch.arange(1.0, 2 * entries + 1).reshape(2, entries)
@@ -118,7 +118,7 @@ def test_the_gradient_of_a_table_sums_over_diagonals() -> None:
 
 
 @given(seed=st.integers(0, 1000), size=st.sampled_from([1e-3, 1.0, 400.0]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_softmax_weights_are_a_distribution_over_what_is_seen(seed: int, size: float) -> None:
     scores = torch.randn(2, 3, 6, 6, generator=generator(seed), dtype=torch.float64) * size
     seen = ops.visible(6, 6, window=4)

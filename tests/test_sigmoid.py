@@ -101,7 +101,7 @@ def test_the_scalar_may_be_a_number_or_a_tensor_and_its_gradient_is_the_sum_of_a
     torch.testing.assert_close(found[1], found[0], rtol=1e-6, atol=0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(2, 13),
     st.integers(0, 11),

@@ -34,13 +34,13 @@ def words(table, **options) -> dict[str, str]:
     return {arm: row.verdict for arm, row in judge(table, baseline="arm0", **options).items()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), st.integers(-4096, 4096))
 def test_shifting_all_losses_by_a_constant_changes_no_verdict(table, by):
     assert words(mapped(table, lambda x: x + by / 1024)) == words(table)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), st.integers(-6, 6))
 def test_scaling_losses_and_margin_together_changes_no_verdict(table, power):
     scaled = words(mapped(table, lambda x: x * 2.0**power), margin=0.005 * 2.0**power)
@@ -48,7 +48,7 @@ def test_scaling_losses_and_margin_together_changes_no_verdict(table, power):
     assert scaled == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), st.randoms(use_true_random=False))
 def test_order_of_seeds_and_of_arms_does_not_matter(table, random):
     order = list(range(len(table["arm0"])))
@@ -67,7 +67,7 @@ def test_order_of_seeds_and_of_arms_does_not_matter(table, random):
                 assert dataclasses.astuple(one_way) == pytest.approx(dataclasses.astuple(other), abs=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables(), st.data())
 def test_a_failed_seed_never_makes_an_arm_look_good(table, data):
     arm = data.draw(st.sampled_from(list(table)[1:]))
@@ -76,7 +76,7 @@ def test_a_failed_seed_never_makes_an_arm_look_good(table, data):
     assert words(table)[arm] in ("worse (failed)", "failed", "one seed", "worse", "not resolved")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables())
 def test_no_table_gives_nan_or_an_unknown_word(table):
     known = {"baseline", "not run", "failed", "worse (failed)", "one seed", "identical", "better", "worse"}

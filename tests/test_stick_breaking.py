@@ -138,7 +138,7 @@ def test_with_scores_of_400_the_nearest_open_key_takes_all_and_gradients_stay_fi
     assert all(bool(torch.isfinite(x).all()) for x in found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(2, 13),
     st.integers(0, 11),

@@ -63,7 +63,7 @@ def test_dimensions_become_distributions() -> None:
 losses = st.one_of(st.none(), st.floats(0, 5).map(lambda x: round(x, 3)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.floats(0, 5), st.lists(losses, max_size=5))
 def test_the_expected_best_is_the_mean_over_all_orders(first: float, rest: list[float | None]) -> None:
     found = expected_best(tuning.study([first, *rest]))
