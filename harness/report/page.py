@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -164,8 +165,8 @@ def _measured(found: Findings) -> str:
         for title, lines in groups
     )
     return (
-        f'<div class="wide"><table><thead><tr><th>mean over seeds</th>{head}</tr></thead><tbody>{rows}</tbody></table>'
-        "</div>"
+        f'<div class="wide"><table class="measured"><thead><tr><th>mean over seeds</th>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
     )
 
 
@@ -221,7 +222,7 @@ def _side(numeric: bool) -> str:
 
 def _broken(label: str) -> str:
     """The name of an arm, with places where a narrow column may break it."""
-    return _text(label).replace("[", "<wbr>[").replace(",", ",<wbr>")
+    return re.sub(r"[,.=]", r"\g<0><wbr>", _text(label).replace("[", "<wbr>["))
 
 
 def _text(text: str) -> str:

@@ -18,6 +18,7 @@ code { font-size: .85rem; overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .6rem .2rem 0; text-align: left; vertical-align: bottom; }
 th { border-bottom: 1.5px solid #1a1a1a; max-width: 9rem; }
+.measured th { overflow-wrap: anywhere; } .measured td:first-child { min-width: 12rem; }
 th small { font-weight: 400; color: #555; }
 td.number, th.number { text-align: right; }
 td.number { white-space: pre; }
@@ -32,7 +33,9 @@ figcaption { color: #555; font-size: .85rem; }
 @media print {
   @page { margin: 14mm; }
   body { font-size: 10pt; } main { max-width: none; padding: 0; }
-  .wide { overflow: visible; } table { font-size: 7.5pt; } thead { display: table-row-group; }
+  .wide { overflow: visible; }
+  .measured td:first-child { min-width: 8rem; }
+  table { font-size: 7.5pt; } thead { display: table-row-group; }
   h2, h3 { break-after: avoid; } tr { break-inside: avoid; }
   tbody tr:nth-child(even) { background: none; } tbody td { border-bottom: .5px solid #ddd; }
   figure img { max-height: 235mm; width: auto; max-width: 100%; display: block; margin: 0 auto; }
