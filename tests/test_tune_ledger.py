@@ -222,6 +222,20 @@ def test_a_file_that_is_no_journal_is_named_and_kept(tmp_path: Path, content: by
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize("line", [b"hello\n", b"\n", b"17\n", b'{"op_code":\n'])
+def test_a_whole_last_line_that_is_no_entry_is_refused_before_another_is_written(tmp_path: Path, line: bytes) -> None:
+    (ledger,) = ledgers(tmp_path, trials=2)
+    end(ledger, take(ledger))
+    path = next((tmp_path / "studies").iterdir())
+    whole = path.read_bytes()
+    path.write_bytes(whole + line)
+    with pytest.raises(RecordError, match="no readable journal"):
+        ledgers(tmp_path, trials=3)
+    assert path.read_bytes() == whole + line
+    path.write_bytes(whole)
+    assert len(ledgers(tmp_path, trials=3)[0].result().trials) == 1
+
+
 def test_fewer_trials_than_a_study_has_had_are_refused_and_more_go_on(tmp_path: Path) -> None:
     (ledger,) = ledgers(tmp_path, trials=3)
     end(ledger, take(ledger))

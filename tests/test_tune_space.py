@@ -91,7 +91,7 @@ def test_a_default_outside_of_the_range_moves_to_its_end_and_is_named() -> None:
 
 WRONG = {
     "unknown knob": (["tau_strat=0:1"], "did you mean 'tau_start'"),
-    "another variant's": (["mamba.dt_min=1e-3:1e-2"], "no field to search"),
+    "another variant's": (["mamba.dt_min=1e-3:1e-2"], "no --space field"),
     "empty range": (["learning_rate=1e-2:1e-3"], "an empty range"),
     "a range of one value": (["learning_rate=1e-2:1e-2"], "an empty range"),
     "three ends": (["learning_rate=1:2:3"], "low:high"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,6 +78,20 @@ def _cut(path: Path) -> None:
             file.truncate(end)
 
 
+def _entry(path: Path) -> None:
+    """Refuse a journal whose last line is no entry: the next one written behind it would make all of them unreadable.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not path.exists():
+        return
+    with open(path, "rb") as file:
+        last = collections.deque(file, maxlen=1)
+    if last and not isinstance(json.loads(last[0]), dict):
+        raise ValueError("its last line is no entry")
+
+
 def journal_path(store: Store, settings: Mapping[str, Any], effort: Effort, storage: str) -> Path:
     """File of the studies of some settings and effort."""
     return store.studies / f"{settings_key(settings)}-{_hash(effort.identity())[:4]}{ENDINGS[storage]}"
@@ -103,7 +119,10 @@ def open_storage(path: Path, store: Store) -> BaseStorage:
             return RDBStorage(f"sqlite:///{path}")
         lock = _Lock(path, store)
         lock.acquire()
-        lock.release()
+        try:
+            _entry(path)
+        finally:
+            lock.release()
         return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
     except OSError as error:
         raise RecordError(f"{path} cannot be used: {error.strerror or error}") from error

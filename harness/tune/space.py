@@ -149,7 +149,7 @@ def _not_searched(name: str, arms: Sequence[Arm]) -> UsageError:
     configs: list[Any] = [TrainConfig, *(arm.variant.spec.Config for arm in arms)]
     if any(name.rpartition(".")[2] in settings(config) for config in configs):
         return UsageError(f"--space {name}: a size is the same in all trials; set it by --set, or in the arm itself")
-    return unknown("field to search", name, dict.fromkeys(field for arm in arms for field in _fields(arm)))
+    return unknown("--space field", name, dict.fromkeys(field for arm in arms for field in _fields(arm)))
 
 
 def _fields(arm: Arm) -> dict[str, Setting]:

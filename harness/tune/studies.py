@@ -216,7 +216,7 @@ def _nearest(files: Sequence[Path], planned: Plan, store: Store, backend: str) -
     if not found:
         return ""
     _, name, words = min(found)
-    return f"; the nearest, {name}, is of {', '.join(words)}"
+    return f"; the nearest, {name}, differs: {'; '.join(words)}"
 
 
 def _tuned(path: Path, planned: Plan, store: Store, count: int, backend: str) -> Tuned | str:
@@ -240,7 +240,7 @@ def _tuned(path: Path, planned: Plan, store: Store, count: int, backend: str) ->
             found[arm.label] = _space(arm, effort.space, backend)
             different = differences(made, made_of(found[arm.label], arm.label, effort))
             if different:
-                return f"the study of {name} is of {', '.join(different)}"
+                return f"the study of {name} differs: {'; '.join(different)}"
             ledger = _ledger(storage, path, arm.label, index, found[arm.label], effort, 0, store)
             rows.append(ledger.result())
             if len(rows[-1].trials) < trials[name]:
