@@ -125,7 +125,10 @@ def layering(arm: Arm, pattern: str | None, num_layers: int) -> list[Part]:
     words = [word.strip() for word in pattern.split(",")]
     parts = [own if word in (own.name, arm.name) else _other(word, pattern) for word in words]
     if own not in parts:
-        raise UsageError(f"model.pattern={pattern} does not hold {own.name}, the arm {arm.label!r}; name it there")
+        raise UsageError(
+            f"model.pattern={pattern} does not hold {own.name}, the arm {arm.label!r}; give each arm a pattern of its "
+            f"own, {arm.name}[model.pattern={arm.name},softmax]"
+        )
     if len(parts) > num_layers:
         raise UsageError(f"model.pattern={pattern} names {len(parts)} layers, the model has {num_layers}")
     return parts

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from harness.data import Evaluation
 from harness.errors import RunFailed
+from harness.train.evaluate import ROWS
 from harness.train.leaks import refuse_leaks
 
 VOCAB = 24
@@ -58,6 +59,10 @@ def in_training(self: nn.Module, y: Tensor, x: Tensor) -> Tensor:
 
 def in_long_sequences(self: nn.Module, y: Tensor, x: Tensor) -> Tensor:
     return y + following(x) if x.shape[1] > 127 else y
+
+
+def in_batches_of_a_score(self: nn.Module, y: Tensor, x: Tensor) -> Tensor:
+    return y + following(x) if len(x) == ROWS else y
 
 
 def of_the_mean(self: nn.Module, y: Tensor, x: Tensor) -> Tensor:
@@ -106,6 +111,7 @@ def tried(fault: Fault | None, *, length: int = 128, rows: int = 20, dtype: str 
         (at_one_position, 101, "evaluation"),
         (at_the_end, 126, "evaluation"),
         (in_long_sequences, 0, "evaluation"),
+        (in_batches_of_a_score, 0, "evaluation"),
         (in_training, None, "training"),
     ],
 )

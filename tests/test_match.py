@@ -163,6 +163,15 @@ def test_equal_flops_are_steps_of_every_arm(tmp_path: Path) -> None:
     assert all(abs(total / spent[0] - 1) <= 0.5 / min(steps) for total in spent)
 
 
+def test_flops_that_whole_steps_leave_unequal_are_said(tmp_path: Path) -> None:
+    found = planned(tmp_path, "softmax", "mamba", sets={"train.steps": "2"}, budget="flops").file()
+    spent = {label: cost["steps"] * cost["training_flops"] for label, cost in found.settings["costs"].items()}
+    off = 100 * (spent["mamba"] / spent["softmax"] - 1)
+    assert abs(off) > 1
+    assert "of softmax's (largest: mamba)" in size_lines(found)[-1]
+    assert f"not reached in whole steps: mamba {off:+.1f} %" in size_warnings(found)[-1]
+
+
 def test_equal_seconds_are_steps_by_measured_step_times(tmp_path: Path) -> None:
     found = planned(tmp_path, "softmax", "lazy", budget="seconds", step_ms={"softmax": 10.0, "lazy": 16.0})
     assert [arm.runs[0].train.steps for arm in found.arms] == [40, 25]

@@ -50,7 +50,7 @@ class Setting(Common):
     """Flags of the verbs that train."""
 
     preset: str | None = None
-    """Size: quick, small, base or paper-340m; quick unless given, or the task's own."""
+    """Size: quick, study, small, base or paper-340m; quick unless given, or the task's own."""
     data: Annotated[str | None, arg(metavar="CORPUS")] = None
     """Corpus: kjv, python-stdlib, or a path (.txt, .md, .jsonl, .parquet, a folder); kjv unless given."""
     tokenizer: Annotated[str | None, arg(metavar="TOKENIZER")] = None

@@ -31,7 +31,8 @@ def causal(subject: Subject) -> str:
             probed = positions(length, subject.past)
             if not mode:
                 _gradients(subject, layer, length, probed)
-            _values(subject, layer, length, [t for t in probed if t], f"at length {length}{mode}")
+            cuts = probed if mode else range(length)
+            _values(subject, layer, length, [t for t in cuts if t], f"at length {length}{mode}")
         tried = "both modes" if mode else tried
     return f"lengths {', '.join(map(str, (*subject.lengths, subject.far)))}; {tried}"
 

@@ -97,10 +97,11 @@ def _all_claims(subject: Subject, claims: Sequence[str]) -> list[Finding]:
     for name in CLAIMS:
         needed = [other for other in _NEEDS.get(name, _FIRST) if other in findings and findings[other].passed is False]
         if needed:
-            findings[name] = Finding(name, subject.backend, None, f"not tried: `{needed[0]}` is broken")
+            findings[name] = Finding(name, subject.backend, None, f"`{needed[0]}` is broken")
         elif name in wanted:
             findings[name] = hold(name, subject)
-    return [finding for name, finding in findings.items() if name in claims]
+    # What kept a claim from being tried is broken, whether it was asked for or not.
+    return [finding for name, finding in findings.items() if name in claims or finding.passed is False]
 
 
 def hold(name: str, subject: Subject) -> Finding:
@@ -121,7 +122,8 @@ def hold(name: str, subject: Subject) -> Finding:
         return Finding(name, backend, None, str(reason))
     except Broken as error:
         return Finding(name, backend, False, str(error))
-    except Exception as error:
+    # A mixer that leaves, by SystemExit, is one that fails: its check is not to end as if all were well.
+    except (Exception, SystemExit, GeneratorExit) as error:
         return Finding(name, backend, False, f"raises {told(error)}")
 
 

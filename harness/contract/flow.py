@@ -11,7 +11,8 @@ from harness.contract.finding import AXES, LAYER, STEP, Absent, Broken, compare
 from harness.contract.stack import Stack
 from harness.contract.subject import NOISE, Subject, told
 
-ROWS = 16
+ROWS = 33
+"""Rows of one pass at most: one more than are scored at once in training."""
 # As many rows in one pass as keep a quadratic map to this many entries a head.
 ENTRIES = 2**22
 

@@ -52,11 +52,12 @@ class Quantity:
 
 
 QUANTITIES = (
-    Quantity("sink", "sink_1_percent", "Sink_1, raw, epsilon 0.3 (% of heads)", 1),
+    Quantity("sink", "sink_1_percent", "Sink_1, raw, epsilon 0.3 (% of maps)", 1),
     Quantity("sink", "sink_1_by_epsilon_percent", "the same at epsilon 0.1", 1, place=0),
+    Quantity("sink", "sink_1_by_epsilon_percent", "the same at epsilon 0.2", 1, place=1),
     Quantity("sink", "sink_1_by_epsilon_percent", "the same at epsilon 0.5", 1, place=3),
-    Quantity("sink", "sink_1_proxy_percent", "Sink_1, rows over mass (% of heads)", 1, proxy=True),
-    Quantity("sink", "sink_largest_percent", "largest Sink_k, raw (% of heads)", 1),
+    Quantity("sink", "sink_1_proxy_percent", "Sink_1, rows over mass (% of maps)", 1, proxy=True),
+    Quantity("sink", "sink_largest_percent", "largest Sink_k, raw (% of maps)", 1),
     Quantity("sink", "first_token_mass_percent", "mass share of the first token (%)", 1, proxy=True),
     Quantity("sink", "first_weight_trigger_mean", "weight on BOS at triggers", 3),
     Quantity("sink", "first_weight_other_mean", "weight on BOS elsewhere", 3),
@@ -153,7 +154,9 @@ def measured(findings: Findings, width: int) -> RenderableType:
     lines = [line for _, found in groups for line in found]
     head: list[RenderableType] = [Text(f"{findings.experiment.name}: measured inside the trained models", "bold")]
     head += [Text(line, "yellow" if line.startswith("sink not") else "") for line in findings.remark]
-    first = max((*(len(quantity.title) + 1 for quantity, _ in lines), *(len(title) for title, _ in groups)), default=0)
+    first = max(
+        (*(len(_named(quantity)) + 1 for quantity, _ in lines), *(len(title) for title, _ in groups)), default=0
+    )
     names, size = _heads([arm.label for arm in findings.arms], width - first)
     room = max(1, (width - first) // (GAP + size))
     for start in range(0, len(names), room):
@@ -165,9 +168,13 @@ def measured(findings: Findings, width: int) -> RenderableType:
         for title, found in groups:
             table.add_row(Text(title, "italic"))
             for quantity, values in found:
-                table.add_row(f" {quantity.title}", *(cell(quantity, values[index]) for index in part))
+                table.add_row(f" {_named(quantity)}", *(cell(quantity, values[index]) for index in part))
         head += [Text(""), table]
     return Group(*head, *(Text(f"- {line}", "dim") for line in undefined(findings)))
+
+
+def _named(quantity: Quantity) -> str:
+    return quantity.title + (", proxy" if quantity.proxy else "")
 
 
 def _heads(labels: list[str], room: int) -> tuple[list[list[str]], int]:

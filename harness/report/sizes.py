@@ -92,18 +92,40 @@ def _budget(experiment: ExperimentFile, known: Sequence[Mapping[str, float]]) ->
     if budget == "tokens":
         return []
     steps = _span(known, "steps", lambda value: f"{value:,.0f}", " steps")
-    return [f"budget: {_BUDGETS[budget]}, those of {experiment.baseline}; {steps}"]
+    line = f"budget: {_BUDGETS[budget]}, those of {experiment.baseline}; {steps}"
+    left = _left(experiment)
+    if left:
+        label, off = max(left.items(), key=lambda pair: abs(pair[1]))
+        line += f"; FLOPs in all within {_percent(abs(off))} of {experiment.baseline}'s (largest: {label})"
+    return [line]
+
+
+def _left(experiment: ExperimentFile) -> dict[str, float]:
+    """What whole steps leave between the FLOPs of each arm's training and the baseline's, as a share of the latter."""
+    costs = costs_of(experiment)
+    base = costs.get(experiment.baseline)
+    if experiment.settings.get("budget") != "flops" or base is None:
+        return {}
+    whole = base["steps"] * base["training_flops"]
+    return {
+        label: cost["steps"] * cost["training_flops"] / whole - 1
+        for label, cost in costs.items()
+        if label != experiment.baseline
+    }
 
 
 def size_warnings(experiment: ExperimentFile) -> list[str]:
-    """Arms whose mismatch is over `NOTED`."""
+    """Arms whose mismatch, in size or in the FLOPs of their whole training, is over `NOTED`."""
     told = [
         f"{label} {signed(100 * by, 1)} % {_WORDS[what]}"
         for label, off in mismatches(experiment).items()
         for what, by in off.items()
         if abs(by) > NOTED
     ]
-    return [f"sizes differ from {experiment.baseline}'s: {', '.join(told)}"] if told else []
+    found = [f"sizes differ from {experiment.baseline}'s: {', '.join(told)}"] if told else []
+    left = [f"{label} {signed(100 * by, 1)} %" for label, by in _left(experiment).items() if abs(by) > NOTED]
+    whole = f"equal FLOPs are not reached in whole steps: {', '.join(left)} in all; more steps come closer"
+    return [*found, whole] if left else found
 
 
 def check_budget(experiment: ExperimentFile, records: Sequence[RunRecord]) -> None:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 NAME = "alpha"
 TITLE = "Weight on the first token"
 CAPTION = (
-    "Distribution of alpha_1, the mean weight on the first key, over sequences, layers, heads and seeds. Dotted: "
+    "Distribution of alpha_1, the mean weight on the first key, in each map (a head on a sequence), all seeds. Dotted: "
     "thresholds of 0.1, 0.2, 0.3 and 0.5; Sink_1 is the share to the right of 0.3. Where signed weights have means "
-    "beyond 0 and 1, the legend says what share of heads that is."
+    "beyond 0 and 1, the legend says what share of maps that is."
 )
 NEEDS = "sink"
 
@@ -43,7 +43,7 @@ def draw(result: Result, findings: Findings) -> Figure | None:
             axes.axvline(epsilon, color="#777777", linewidth=0.7, linestyle=":")
         axes.set_title(title)
         axes.set_xlabel("alpha_1 (mean weight on the first key)")
-        axes.set_ylabel("share of heads (%)")
+        axes.set_ylabel("share of maps (%)")
     legend(figure, both[0])
     return figure
 

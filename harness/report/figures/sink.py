@@ -58,6 +58,6 @@ def draw(result: Result, findings: Findings) -> Figure | None:
         axes.set_ylim(-3, 103)
         axes.set_title(title)
         axes.set_xlabel("key position k (1 is the first token)")
-        axes.set_ylabel("Sink_k (% of heads)")
+        axes.set_ylabel("Sink_k (% of maps)")
     legend(figure, both[0])
     return figure
