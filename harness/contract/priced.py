@@ -77,7 +77,7 @@ def _products(subject: Subject, said: float, length: int) -> float:
     layer = subject.build(noise=0.0, core=subject.spec.reference).last
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         layer(subject.x(length, batch=1), {})
-    counted = counter.get_total_flops() / length
+    counted: float = counter.get_total_flops() / length
     if said > counted * (1 + 1e-9):
         raise Broken(
             f"it says {said:,.0f} FLOPs a token in matrix products; "
