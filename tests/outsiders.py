@@ -151,29 +151,15 @@ FAULTS: dict[str, tuple[str, str, str, str, str]] = {
         "with x changed from position 201 on, y at position 200",
     ),
     "leaving": (LEAVES, FULL, "untouched", "own_kernel", "raises SystemExit"),
-    "a cost of no products": (
-        NO_COST.replace("PRODUCTS", "0").replace("ELEMENTWISE", "0"),
-        FULL + ", cost=cost",
-        "cost",
-        "",
-        "the layer's matrices alone take 8,192",
-    ),
-    "a cost that is no number": (
-        NO_COST.replace("PRODUCTS", "float('nan')").replace("ELEMENTWISE", "0"),
-        FULL + ", cost=cost",
-        "cost",
-        "",
-        "it says nan FLOPs of products a token",
-    ),
-    "a cost below zero": (
-        NO_COST.replace("PRODUCTS", "9000").replace("ELEMENTWISE", "-1"),
-        FULL + ", cost=cost",
-        "cost",
-        "",
-        "it says -1 FLOPs of element-wise work",
-    ),
     "a wrong cost": (COST, FULL + ", cost=cost", "cost", "", "it says 4,097 parameters, the layer has 4,096"),
 }
+for name, products, elementwise, says in (
+    ("of no products", "0", "0", "the layer's matrices alone take 8,192"),
+    ("that is no number", "float('nan')", "0", "it says nan FLOPs of products a token"),
+    ("below zero", "9000", "-1", "it says -1 FLOPs of element-wise work"),
+):
+    wrong = NO_COST.replace("PRODUCTS", products).replace("ELEMENTWISE", elementwise)
+    FAULTS[f"a cost {name}"] = (wrong, FULL + ", cost=cost", "cost", "", says)
 for head in range(DIMS.num_heads):
     FAULTS[f"head {head} wrong"] = (
         WRONG_HEAD.replace("HEAD", str(head)),

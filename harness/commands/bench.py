@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from harness.bench import Options, against, bench, lines, load
 from harness.errors import RecordError, UsageError
-from harness.records import write_whole
+from harness.records import try_folder, write_whole
 from harness.report.bench_figure import draw_bench
 
 
@@ -44,9 +43,7 @@ def measure(options: Options, out: Path, earlier: Path | None, notify: Callable[
 
 
 def _try_out(folder: Path) -> None:
-    probe = folder / f".probe-{os.getpid()}"
     try:
-        write_whole(probe, b"probe\n")
-        probe.unlink(missing_ok=True)
+        try_folder(folder)
     except (RecordError, OSError) as error:
         raise UsageError(f"results folder {folder} cannot be used ({error}); name another (--out DIR)") from error

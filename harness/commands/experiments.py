@@ -166,10 +166,10 @@ def dry_run(planned: Plan, store: Store, options: Options) -> dict[str, Any]:
         {"arm": label, "seed": run.train.seed, "id": run.id, "recorded": not needed(store, run, fresh=options.fresh)}
         for label, run in planned.runs()
     ]
-    widths = {arm.label: arm.runs[0].model.mlp_dim for arm in planned.arms}
+    file, widths = planned.file(), {arm.label: arm.runs[0].model.mlp_dim for arm in planned.arms}
     return {
-        "experiment": planned.file().stem,
+        "experiment": file.stem,
         "corpus": planned.source.description,
-        "arms": report.planned_sizes(planned.file(), widths),
+        "arms": report.planned_sizes(file, widths),
         "runs": runs,
     }

@@ -17,7 +17,7 @@ from harness.records.kinds import (
 )
 from harness.records.schema import SCHEMA, Record
 from harness.records.store import FOLDERS, Store
-from harness.records.whole import whole, write_whole
+from harness.records.whole import try_folder, whole, write_whole
 
 __all__ = [
     "FOLDERS",
@@ -35,6 +35,7 @@ __all__ = [
     "Status",
     "Store",
     "TimingRecord",
+    "try_folder",
     "whole",
     "write_whole",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-import os
 import re
 import zipfile
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from harness.errors import RecordError, UsageError
 from harness.records.claims import Claim, claim
 from harness.records.kinds import ExperimentFile, MeasurementRecord, ReferenceRecord, RunRecord, TimingRecord
 from harness.records.shelf import Shelf
-from harness.records.whole import sweep, write_whole
+from harness.records.whole import sweep, try_folder, write_whole
 
 FOLDERS: Final = (
     "runs",
@@ -90,9 +89,7 @@ class Store:
         """
         try:
             for folder in FOLDERS:
-                probe = self.root / folder / f".probe-{os.getpid()}"
-                write_whole(probe, b"probe\n")
-                probe.unlink(missing_ok=True)
+                try_folder(self.root / folder)
                 sweep(self.root / folder)
             self._runs.writing().release()
         except (RecordError, OSError) as error:

@@ -72,6 +72,17 @@ def sweep(folder: Path) -> None:
             hidden.unlink()
 
 
+def try_folder(folder: Path) -> None:
+    """Write a file into a folder, made where it is missing, and remove it.
+
+    Raises:
+        RecordError, OSError: the folder cannot be made or written.
+    """
+    probe = folder / f".probe-{os.getpid()}"
+    write_whole(probe, b"probe\n")
+    probe.unlink(missing_ok=True)
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all.
 
